@@ -1,0 +1,96 @@
+"""Prepared images kept on disk, so that a picture is decoded and resized once for all models and settings.
+
+One folder per (dataset, transforms): a flat file of uint8 pixels and a checksum per image. An image counts
+as present only when its checksum agrees, so a torn write is simply prepared again. Files are written with
+pwrite rather than through a memory map: a full disk is then an error and not a dead process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+_PIXELS, _CHECKSUMS, _INFO = "pixels.u8", "checksums.u32", "info.json"
+
+
+class PreparedCache:
+    """Images of one shape by index. Several threads and processes may read and write at once."""
+
+    def __init__(self, folder: Path, n_images: int, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._bytes = int(np.prod(shape))
+        self._pixels = os.open(folder / _PIXELS, os.O_RDWR | os.O_CREAT, 0o644)
+        self._checksums = os.open(folder / _CHECKSUMS, os.O_RDWR | os.O_CREAT, 0o644)
+        os.ftruncate(self._checksums, 4 * n_images)
+        self.full = False  # set when the disk is: from then on nothing more is written
+
+    def get(self, index: int) -> np.ndarray | None:
+        stored = os.pread(self._checksums, 4, 4 * index)
+        if stored == b"\0\0\0\0":
+            return None
+        data = os.pread(self._pixels, self._bytes, self._bytes * index)
+        if len(data) != self._bytes or _checksum(data) != stored:
+            return None
+        return np.frombuffer(data, dtype=np.uint8).reshape(self._shape)
+
+    def put(self, index: int, image: np.ndarray) -> None:
+        if self.full or image.shape != self._shape:
+            return
+        data = image.tobytes()
+        try:
+            os.pwrite(self._pixels, data, self._bytes * index)
+            os.pwrite(self._checksums, _checksum(data), 4 * index)
+        except OSError:
+            self.full = True
+
+    def close(self) -> None:
+        os.close(self._pixels)
+        os.close(self._checksums)
+
+
+def _checksum(data: bytes) -> bytes:
+    return (zlib.crc32(data) or 1).to_bytes(4, "little")
+
+
+_opening = threading.Lock()
+
+
+def open_cache(root: Path, key: str, n_images: int, shape: tuple[int, ...], budget_bytes: int) -> PreparedCache | None:
+    """The cache for `key`, with room made for it, or None where it would not fit the budget."""
+    needed = n_images * int(np.prod(shape))
+    if needed > budget_bytes:
+        return None
+    folder = root / hashlib.sha256(f"{key}|{shape}".encode()).hexdigest()[:24]
+    with _opening:
+        try:
+            _make_room(root, budget_bytes - needed, keep=folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            # Its time of change says when the cache was last opened: the oldest goes first.
+            (folder / _INFO).write_text(json.dumps({"key": key, "bytes": needed}))
+            return PreparedCache(folder, n_images, shape)
+        except OSError:
+            return None
+
+
+def _make_room(root: Path, room: int, keep: Path) -> None:
+    """Remove the least recently opened caches until the others fit into `room` bytes."""
+    others = []
+    for info in root.glob(f"*/{_INFO}"):
+        if info.parent != keep:
+            try:
+                others.append((info.stat().st_mtime, json.loads(info.read_text())["bytes"], info.parent))
+            except (OSError, ValueError, KeyError):  # being written or removed by another run
+                continue
+    total = sum(size for _, size, _ in others)
+    for _, size, folder in sorted(others):
+        if total <= room:
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        total -= size

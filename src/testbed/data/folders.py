@@ -1,0 +1,103 @@
+"""A folder of class folders of images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from testbed.data.images import EXTENSIONS, read_rgb
+from testbed.data.labels import class_indices
+from testbed.data.locate import find
+from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
+from testbed.errors import DataError, EntryError
+
+
+@dataclass(frozen=True)
+class StandardDataset(Dataset):
+    """Images in one folder per class: `name` under a data root, or anywhere by `path`.
+
+    labels: "auto" (wnids, integers, or sorted names), "imagenet", "integer", "sorted", or "none" for
+    pictures without labels, which may then lie in the folder itself.
+    """
+
+    name: str | None = None
+    path: str | os.PathLike[str] | None = None
+    labels: str = "auto"
+    also: Sequence[str] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.name is None) == (self.path is None):
+            raise EntryError(
+                f"StandardDataset: expected name or path, got name={self.name!r}, path={self.path!r}"
+            )
+        if self.labels not in ("auto", "imagenet", "integer", "sorted", "none"):
+            raise EntryError(
+                "StandardDataset: labels must be auto, imagenet, integer, sorted or none, "
+                f"got {self.labels!r}"
+            )
+
+    def describe(self) -> str:
+        return f"folder {self.name or self.path}"
+
+    def open(self, data_roots: Sequence[Path]) -> Samples:
+        root = self._locate(data_roots)
+        files = sorted(_walk(root))
+        if not files:
+            raise DataError(f"no images in {root}: expected class folders with jpg, png, ... files in them")
+        ids = [relative for relative, _, _ in files]
+        targets, space, num_classes = self._targets(ids, root)
+        sizes = np.array([size for _, size, _ in files], dtype=np.int64)
+        newest = max(changed for _, _, changed in files)
+
+        def load(index: int) -> object:
+            return read_rgb(root / ids[index])
+
+        return Samples(
+            ids=ids,
+            targets=targets,
+            load=load,
+            fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), sizes.tobytes()),
+            label_space=space,
+            num_classes=num_classes,
+            cache_salt=f"{root.resolve()}:{newest}",
+        )
+
+    def _locate(self, data_roots: Sequence[Path]) -> Path:
+        if self.path is None:
+            assert self.name is not None
+            return find(self.name, self.also, data_roots, "a folder of class folders", self.source)
+        root = Path(self.path).expanduser()
+        if not root.is_dir():
+            raise DataError(f"dataset folder {root} does not exist: expected class folders with images")
+        return root
+
+    def _targets(self, ids: list[str], root: Path) -> tuple[np.ndarray, str, int | None]:
+        if self.labels == "none":
+            return np.full(len(ids), UNKNOWN, dtype=np.int64), "own", None
+        classes = [i.split("/", 1)[0] if "/" in i else "" for i in ids]
+        if "" in classes:
+            stray = ids[classes.index("")]
+            raise DataError(f"{root}: expected images inside class folders, got {stray} beside them")
+        indices, space, num_classes = class_indices(classes, self.labels, str(root))
+        return np.array([indices[c] for c in classes], dtype=np.int64), space, num_classes
+
+
+def _walk(root: Path) -> list[tuple[str, int, int]]:
+    """(path from root with /, size, time of change) of every image below `root`."""
+    found: list[tuple[str, int, int]] = []
+    pending = [("", str(root))]
+    while pending:
+        prefix, folder = pending.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    pending.append((f"{prefix}{entry.name}/", entry.path))
+                elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.name[0] != ".":
+                    stat = entry.stat()
+                    found.append((prefix + entry.name, stat.st_size, stat.st_mtime_ns))
+    return found

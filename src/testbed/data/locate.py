@@ -1,0 +1,35 @@
+"""Which places on disk are looked in for datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.errors import DataError
+
+DATA_VARIABLE = "TESTBED_DATA"
+
+
+def data_roots(given: Sequence[str] | None = None) -> list[Path]:
+    """The folders of --data-root, else of TESTBED_DATA (separated like PATH), else ./data."""
+    if given:
+        return [Path(g) for g in given]
+    named = os.environ.get(DATA_VARIABLE)
+    if named:
+        return [Path(p) for p in named.split(os.pathsep) if p]
+    return [Path("data")]
+
+
+def find(name: str, also: Sequence[str], roots: Sequence[Path], what: str, source: str) -> Path:
+    """The first of `name` and its other spellings that exists under a data root."""
+    for root in roots:
+        for candidate in (name, *also):
+            if (root / candidate).exists():
+                return root / candidate
+    first = roots[0] / name if roots else Path(name)
+    how = f" Get it: {source}." if source else ""
+    raise DataError(
+        f"dataset '{name}' not found: expected {what} at {first}.{how} "
+        f"Or name the folder that holds '{name}' with --data-root or {DATA_VARIABLE}."
+    )

@@ -1,0 +1,54 @@
+"""What every dataset opens into: ids, targets and a way to load one image."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+UNKNOWN = -1  # the target of an image without a label
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The images of one dataset, in a fixed order."""
+
+    ids: Sequence[str]
+    targets: np.ndarray  # int64; UNKNOWN where there is no label
+    load: Callable[[int], Any]  # index -> PIL image in RGB
+    fingerprint: str  # of ids, targets and sizes: equal data, equal fingerprint, on every machine
+    label_space: str  # "imagenet": targets are the 1000 class indices; "own": the dataset's own numbering
+    num_classes: int | None = None  # how many columns the labels need; None where only the metric knows
+    cache_salt: str = ""  # what tells two copies of the data apart on this machine (place, times)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Dataset(ABC):
+    """A declaration of where images come from. Opening it touches the disk; making it does not."""
+
+    source: str = ""  # how to get the data, for the message when it is missing
+
+    @abstractmethod
+    def open(self, data_roots: Sequence[Path]) -> Samples:
+        """List the images. Raises DataError where they cannot be found."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One short phrase for lists and provenance."""
+
+
+def fingerprint_of(*parts: bytes | str) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()

@@ -1,0 +1,98 @@
+"""How a picture gets the size a model wants. Transforms are data: hashable, comparable, recorded.
+
+The arithmetic follows torchvision on PIL images to the last pixel (a test compares them); torch is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.errors import EntryError
+
+_INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+
+
+@dataclass(frozen=True)
+class StandardTransform:
+    """Resize the shorter side (or to an exact (height, width)), then crop the centre."""
+
+    img_resize_size: int | tuple[int, int] | None = 256
+    img_crop_size: int | tuple[int, int] | None = 224
+    interpolation: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        if self.interpolation not in _INTERPOLATIONS:
+            raise EntryError(
+                f"StandardTransform: interpolation must be one of {', '.join(_INTERPOLATIONS)}, "
+                f"got {self.interpolation!r}"
+            )
+        for label in ("img_resize_size", "img_crop_size"):
+            value = getattr(self, label)
+            if isinstance(value, list):
+                value = tuple(value)
+                object.__setattr__(self, label, value)
+            sides = value if isinstance(value, tuple) else (value,)
+            if value is not None and not all(isinstance(s, int) and s >= 1 for s in sides):
+                raise EntryError(f"StandardTransform: {label} must be at least 1, got {value!r}")
+
+    def __call__(self, image: Any) -> Any:
+        image = self._resized(image)
+        return image if self.img_crop_size is None else _centre_crop(image, _pair(self.img_crop_size))
+
+    def _resized(self, image: Any) -> Any:
+        from PIL import Image
+
+        size = self.img_resize_size
+        if size is None:
+            return image
+        width, height = image.size
+        if isinstance(size, tuple):
+            new_height, new_width = size
+        elif width <= height:
+            new_width, new_height = size, int(size * height / width)
+        else:
+            new_width, new_height = int(size * width / height), size
+        if (new_width, new_height) == (width, height):
+            return image
+        return image.resize((new_width, new_height), Image.Resampling[self.interpolation.upper()])
+
+
+@dataclass(frozen=True)
+class CropBorder:
+    """Cut `pixels` off every side (ObjectNet's red frame is 2 pixels wide)."""
+
+    pixels: int
+
+    def __call__(self, image: Any) -> Any:
+        width, height = image.size
+        return image.crop((self.pixels, self.pixels, width - self.pixels, height - self.pixels))
+
+
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size
+
+
+def _centre_crop(image: Any, size: tuple[int, int]) -> Any:
+    crop_height, crop_width = size
+    width, height = image.size
+    if crop_width > width or crop_height > height:  # black on both sides, as torchvision pads
+        left = max((crop_width - width) // 2, 0)
+        top = max((crop_height - height) // 2, 0)
+        right = max((crop_width - width + 1) // 2, 0)
+        bottom = max((crop_height - height + 1) // 2, 0)
+        image = image.crop((-left, -top, width + right, height + bottom))
+        width, height = image.size
+    top = int(round((height - crop_height) / 2.0))
+    left = int(round((width - crop_width) / 2.0))
+    return image.crop((left, top, left + crop_width, top + crop_height))
+
+
+def transform_key(transform: Callable[[Any], Any] | None) -> str | None:
+    """A text that tells transforms apart for ever, or None where only the running code knows."""
+    if transform is None:
+        return "none"
+    if isinstance(transform, StandardTransform | CropBorder):
+        return repr(transform)
+    return None

@@ -1,0 +1,1 @@
+"""Numbers about numbers: intervals, fits and tests. Pure functions of arrays; imports nothing of ours."""

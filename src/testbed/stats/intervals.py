@@ -1,0 +1,52 @@
+"""Confidence intervals of a share and of any function of exchangeable rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def clopper_pearson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact binomial interval of successes / n, as fractions (Clopper and Pearson 1934)."""
+    from scipy.special import betaincinv
+
+    if n <= 0 or not 0 <= successes <= n:
+        raise ValueError(f"expected 0 <= successes <= n with n > 0, got {successes} of {n}")
+    tail = (1 - confidence) / 2
+    low = 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, tail))
+    high = 1.0 if successes == n else float(betaincinv(successes + 1, n - successes, 1 - tail))
+    return low, high
+
+
+def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean of exchangeable values with its normal interval (central limit theorem)."""
+    from scipy.special import ndtri
+
+    values = np.asarray(values, dtype=np.float64)
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, float("nan"), float("nan")
+    half = float(ndtri((1 + confidence) / 2) * values.std(ddof=1) / np.sqrt(len(values)))
+    return mean, mean - half, mean + half
+
+
+def bootstrap_rows(
+    function: Callable[[np.ndarray], dict[str, Any]],
+    n_rows: int,
+    resamples: int = 200,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> dict[str, tuple[float, float]]:
+    """Percentile intervals of every number `function(row_indices)` returns, over resampled rows."""
+    rng = np.random.default_rng(seed)
+    draws: dict[str, list[float]] = {}
+    for _ in range(resamples):
+        for name, value in function(rng.integers(0, n_rows, n_rows)).items():
+            draws.setdefault(name, []).append(float(value))
+    tail = 100 * (1 - confidence) / 2
+    return {
+        name: (float(np.nanpercentile(v, tail)), float(np.nanpercentile(v, 100 - tail)))
+        for name, v in draws.items()
+    }
