@@ -26,12 +26,13 @@ def select(
     class_sublist: tuple[int, ...] | None = None,
     idx_subsample_list: tuple[int, ...] | None = None,
     limit: int | None = None,
+    columns_are_classes: bool = True,
 ) -> Selection:
     """First the listed indices, then the classes asked for, then an even sample of `limit` images.
 
-    With a class_sublist in ImageNet's label space, images of other classes are left out and target t
-    becomes its place in the list, since column j of the logits is class_sublist[j]. A dataset with
-    labels of its own keeps them: its metric knows what they mean.
+    With a class_sublist, images of other classes are left out and target t becomes its place in the
+    list, since column j of the logits is class_sublist[j]. Only a dataset with labels of its own and a
+    metric that knows what they mean (not columns_are_classes) keeps them as they are.
     """
     indices = np.arange(len(samples))
     if idx_subsample_list is not None:
@@ -41,7 +42,7 @@ def select(
                 f"idx_subsample_list names image {indices.max()}, but there are only {len(samples)}"
             )
     targets = samples.targets[indices]
-    if class_sublist is not None and samples.label_space == "imagenet":
+    if class_sublist is not None and (samples.label_space == "imagenet" or columns_are_classes):
         indices, targets = restrict_to_classes(indices, targets, class_sublist)
     if limit is not None and limit < len(indices):
         chosen = even_sample(targets, limit)

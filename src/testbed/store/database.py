@@ -1,0 +1,272 @@
+"""Opening the results database and changing it: short transactions, one row per fact."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from testbed.errors import StoreError
+from testbed.metrics.estimate import Estimate
+from testbed.store import schema
+
+DB_VARIABLE = "TESTBED_DB"
+RESULTS_VARIABLE = "TESTBED_RESULTS"
+DEFAULT_DB = "results/results.db"
+HEARTBEAT_S = 5.0
+STALE_AFTER_S = 60.0  # a run on another machine that has been silent this long is taken for dead
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The evaluation this run may work on, and the chunks of it that an earlier run has finished."""
+
+    evaluation_id: int
+    chunk_size: int
+    done: tuple[tuple[int, int], ...]
+
+
+class Busy(StoreError):
+    """Another living run is at work on the same pair."""
+
+
+class Store:
+    """A results database and the folder its logits files lie in."""
+
+    def __init__(self, engine: sa.Engine, folder: Path, where: str) -> None:
+        self.engine = engine
+        self.folder = folder
+        self.where = where
+        self.run_id: str | None = None
+        self._last_beat = 0.0
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        with self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        try:
+            with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
+                yield connection
+        except sa.exc.OperationalError as error:
+            raise StoreError(f"{self.where} cannot be written: {error.orig}") from error
+
+    # ---- runs --------------------------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        self.run_id = uuid.uuid4().hex
+        row = dict(
+            id=self.run_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            command=" ".join(sys.argv),
+            started_at=now(),
+            heartbeat_at=time.time(),
+        )
+        with self.writing() as connection:
+            connection.execute(schema.runs.insert().values(**row))
+
+    def heartbeat(self) -> None:
+        """Tell other runs that this one lives; cheap enough to be called at every turn of a loop."""
+        if time.time() - self._last_beat < HEARTBEAT_S:
+            return
+        self._last_beat = time.time()
+        with self.writing() as connection:
+            update = schema.runs.update().where(schema.runs.c.id == self.run_id)
+            connection.execute(update.values(heartbeat_at=self._last_beat))
+
+    def end_run(self) -> None:
+        with self.writing() as connection:
+            update = schema.runs.update().where(schema.runs.c.id == self.run_id)
+            connection.execute(update.values(ended_at=now()))
+
+    # ---- names -------------------------------------------------------------------------------------------
+
+    def ensure_model(self, name: str, arch: str | None = None, tags: Sequence[str] = (), source: str = "own") -> int:
+        values = dict(arch=arch, tags=list(tags), source=source, created_at=now())
+        return self._ensure(schema.models, {"name": name}, values)
+
+    def ensure_eval_setting(self, name: str, version: int = 1, **values: Any) -> int:
+        values = {"tags": [], "created_at": now(), **values}
+        return self._ensure(schema.eval_settings, {"name": name, "version": version}, values)
+
+    def _ensure(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+        where = sa.and_(*(table.c[k] == v for k, v in key.items()))
+        with self.writing() as connection:
+            found = connection.execute(sa.select(table.c.id).where(where)).scalar()
+            if found is not None:
+                return int(found)
+            inserted = connection.execute(table.insert().values(**key, **values)).inserted_primary_key
+            assert inserted is not None
+            return int(inserted[0])
+
+    # ---- evaluations -------------------------------------------------------------------------------------
+
+    def claim(
+        self, model_id: int, eval_setting_id: int, variant: str, n_images: int, chunk_size: int, fingerprint: str,
+        samples_path: str, resumable: bool,
+    ) -> Claim:  # fmt: skip
+        """Take hold of a pair: continue what a dead or failed run left, or begin anew."""
+        e = schema.evaluations
+        mine = sa.and_(
+            e.c.model_id == model_id, e.c.eval_setting_id == eval_setting_id, e.c.variant == variant, ~e.c.complete
+        )
+        with self.writing() as connection:
+            left = connection.execute(sa.select(e).where(mine)).mappings().first()
+            if left is not None:
+                self._refuse_if_alive(connection, left["run_id"])
+                same = left["dataset_fingerprint"] == fingerprint and left["n_images"] == n_images
+                if resumable and same and left["chunk_size"]:
+                    values = dict(status="running", run_id=self.run_id, error=None)
+                    connection.execute(e.update().where(e.c.id == left["id"]).values(**values))
+                    c = schema.chunks.c
+                    done = connection.execute(sa.select(c.start, c.stop).where(c.evaluation_id == left["id"]))
+                    return Claim(left["id"], left["chunk_size"], tuple((r.start, r.stop) for r in done))
+                connection.execute(e.delete().where(e.c.id == left["id"]))
+            values = dict(
+                model_id=model_id, eval_setting_id=eval_setting_id, variant=variant, complete=False, status="running",
+                run_id=self.run_id, n_images=n_images, chunk_size=chunk_size, dataset_fingerprint=fingerprint,
+                samples_path=samples_path, created_at=now(),
+            )  # fmt: skip
+            inserted = connection.execute(e.insert().values(**values)).inserted_primary_key
+            assert inserted is not None
+            return Claim(int(inserted[0]), chunk_size, ())
+
+    def _refuse_if_alive(self, connection: sa.Connection, run_id: str | None) -> None:
+        if run_id is None or run_id == self.run_id:
+            return
+        run = connection.execute(sa.select(schema.runs).where(schema.runs.c.id == run_id)).mappings().first()
+        if run is not None and run["ended_at"] is None and _lives(run):
+            raise Busy(f"under way in another run ({run['host']}, process {run['pid']})")
+
+    def record_chunk(self, evaluation_id: int, start: int, stop: int, seconds: float, device: str, bad_rows: list[int]) -> None:
+        row = dict(
+            evaluation_id=evaluation_id, start=start, stop=stop, seconds=seconds, device=device, bad_rows=bad_rows
+        )
+        with self.writing() as connection:
+            connection.execute(schema.chunks.insert().values(**row))
+
+    def chunk_facts(self, evaluation_id: int) -> list[dict[str, Any]]:
+        with self.reading() as connection:
+            query = sa.select(schema.chunks).where(schema.chunks.c.evaluation_id == evaluation_id)
+            return [dict(r) for r in connection.execute(query.order_by(schema.chunks.c.start)).mappings()]
+
+    def complete(self, evaluation_id: int, metrics: Mapping[str, Estimate], **values: Any) -> list[str]:
+        """One transaction: the earlier result of the pair goes, this one stands with all its metrics.
+
+        Returns the logits files that nothing refers to any more.
+        """
+        e = schema.evaluations
+        with self.writing() as connection:
+            row = connection.execute(sa.select(e).where(e.c.id == evaluation_id)).mappings().one()
+            earlier = sa.and_(
+                e.c.model_id == row["model_id"], e.c.eval_setting_id == row["eval_setting_id"],
+                e.c.variant == row["variant"], e.c.complete, e.c.id != evaluation_id,
+            )  # fmt: skip
+            orphans = connection.execute(sa.select(e.c.logits_path).where(earlier)).scalars().all()
+            connection.execute(e.delete().where(earlier))
+            values = dict(complete=True, status="completed", error=None, finished_at=now(), **values)
+            connection.execute(e.update().where(e.c.id == evaluation_id).values(**values))
+            self._replace_metrics(connection, evaluation_id, metrics)
+        return [path for path in orphans if path]
+
+    def replace_metrics(self, evaluation_id: int, metrics: Mapping[str, Estimate]) -> None:
+        with self.writing() as connection:
+            self._replace_metrics(connection, evaluation_id, metrics)
+
+    def _replace_metrics(self, connection: sa.Connection, evaluation_id: int, metrics: Mapping[str, Estimate]) -> None:
+        table = schema.metrics
+        connection.execute(table.delete().where(table.c.evaluation_id == evaluation_id))
+        rows = [
+            dict(evaluation_id=evaluation_id, name=name, position=i, value=m.value, ci_low=m.ci_low, ci_high=m.ci_high, n=m.n)
+            for i, (name, m) in enumerate(metrics.items())
+        ]  # fmt: skip
+        if rows:
+            connection.execute(table.insert(), rows)
+
+    def fail(self, evaluation_id: int, error: str) -> None:
+        e = schema.evaluations
+        with self.writing() as connection:
+            values = dict(status="failed", error=error, finished_at=now())
+            connection.execute(e.update().where(e.c.id == evaluation_id).values(**values))
+
+
+def _lives(run: Mapping[str, Any]) -> bool:
+    if run["host"] == socket.gethostname():
+        try:
+            os.kill(run["pid"], 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+    return time.time() - run["heartbeat_at"] < STALE_AFTER_S
+
+
+# ---- opening ---------------------------------------------------------------------------------------------
+
+
+def database_place(given: str | None = None) -> tuple[str, Path]:
+    """The SQLAlchemy URL and the results folder for --db, TESTBED_DB or the default."""
+    place = given or os.environ.get(DB_VARIABLE) or DEFAULT_DB
+    if "://" not in place:
+        path = Path(place).expanduser()
+        return f"sqlite:///{path}", path.parent
+    if place.startswith("sqlite:///") and len(place) > len("sqlite:///"):
+        return place, Path(place.removeprefix("sqlite:///").split("?")[0]).parent
+    return place, Path(os.environ.get(RESULTS_VARIABLE, "results"))
+
+
+def open_store(given: str | None = None, create: bool = False) -> Store:
+    """The store at --db, TESTBED_DB or results/results.db. Only a run makes a database where there is none."""
+    url, folder = database_place(given)
+    path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+    where = f"database {path if path is not None else sa.engine.make_url(url).render_as_string(hide_password=True)}"
+    if path is not None and not create and not path.is_file():
+        raise StoreError(f"there is no results {where} yet: run eval.py first, or name one with --db")
+    try:
+        if create:
+            folder.mkdir(parents=True, exist_ok=True)
+        engine = sa.create_engine(url)
+        if engine.dialect.name == "sqlite":
+            _prepare_sqlite(engine)
+        store = Store(engine, folder, where)
+        with store.reading() as connection:
+            version = schema.found_version(connection, where)
+        if version != schema.SCHEMA_VERSION:
+            with store.writing() as connection:
+                schema.create_or_upgrade(connection, where)
+        return store
+    except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
+        reason = getattr(error, "orig", None) or error
+        raise StoreError(f"{where} cannot be opened: {reason}") from error
+
+
+def _prepare_sqlite(engine: sa.Engine) -> None:
+    """Several processes may use the file: write-ahead log, patience, and write locks taken at the start."""
+
+    @sa.event.listens_for(engine, "connect")
+    def _on_connect(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # SQLAlchemy's BEGIN below, not the driver's own
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=60000", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def _on_begin(connection: sa.Connection) -> None:
+        writes = connection.get_execution_options().get("writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,144 @@
+"""Logits and sample lists as files: written aside, then renamed; checksummed; read without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from testbed.errors import StoreError
+
+
+def safe_name(name: str) -> str:
+    """A file name for a model or setting; not reversible, so what must be unique adds an id."""
+    return re.sub(r"[^A-Za-z0-9._+@=-]", "_", name)
+
+
+def write_aside(path: Path, write: Callable[[Path], None]) -> None:
+    """Call write(temporary path), then rename: a file that is there is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(aside)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+# ---- the samples of a setting: once for all models -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SampleList:
+    """Image ids and targets of an evaluation's rows."""
+
+    ids: np.ndarray
+    targets: np.ndarray
+
+
+def save_samples(path: Path, ids: Sequence[str], targets: np.ndarray) -> None:
+    if path.is_file():
+        return
+
+    def write(aside: Path) -> None:
+        with aside.open("wb") as file:
+            np.savez(file, ids=np.asarray(ids, dtype=np.str_), targets=np.asarray(targets, dtype=np.int64))
+
+    write_aside(path, write)
+
+
+def load_samples(path: Path) -> SampleList:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return SampleList(stored["ids"], stored["targets"])
+    except (OSError, ValueError, KeyError) as error:
+        raise StoreError(f"sample list {path} cannot be read: {error}") from error
+
+
+# ---- chunks of a running evaluation ----------------------------------------------------------------------
+
+
+def parts_folder(logits_path: Path) -> Path:
+    return logits_path.with_suffix(".parts")
+
+
+def part_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:09d}.npz"
+
+
+def write_part(folder: Path, start: int, arrays: Mapping[str, np.ndarray]) -> None:
+    """The outputs of one chunk: `logits`, and whatever a probe recorded."""
+
+    def write(aside: Path) -> None:
+        with aside.open("wb") as file:
+            np.savez(file, allow_pickle=False, **dict(arrays))
+
+    write_aside(part_path(folder, start), write)
+
+
+def assemble(folder: Path, starts: Iterable[int], n_rows: int, target: Path, dtype: str) -> dict[str, str]:
+    """Join the chunks' parts into one .npy per array; returns sha256 by array name. Logits go to `target`."""
+    parts = [part_path(folder, start) for start in sorted(starts)]
+    with np.load(parts[0], allow_pickle=False) as first:
+        layout = {name: (first[name].shape[1:], first[name].dtype) for name in first.files}
+    digests = {}
+    for name, (row_shape, own_dtype) in layout.items():
+        kind = np.dtype(dtype) if name == "logits" else own_dtype
+        digests[name] = _join(parts, name, (n_rows, *row_shape), kind, array_path(target, name))
+    return digests
+
+
+def _join(parts: list[Path], name: str, shape: tuple[int, ...], dtype: np.dtype, target: Path) -> str:
+    def write(aside: Path) -> None:
+        with aside.open("wb") as file:
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for part in parts:
+                with np.load(part, allow_pickle=False) as stored:
+                    file.write(np.ascontiguousarray(stored[name], dtype=dtype).data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    write_aside(target, write)
+    return sha256_of(target)
+
+
+def array_path(logits_path: Path, name: str) -> Path:
+    """Where an evaluation's array lies: the logits by their own path, probe outputs beside them."""
+    return logits_path if name == "logits" else logits_path.with_suffix(f".{safe_name(name)}.npy")
+
+
+def extra_arrays(logits_path: Path) -> dict[str, np.ndarray]:
+    """What a probe recorded beside the logits, memory-mapped."""
+    prefix = logits_path.stem + "."
+    return {
+        p.name[len(prefix) : -len(".npy")]: np.load(p, mmap_mode="r", allow_pickle=False)
+        for p in sorted(logits_path.parent.glob(f"{logits_path.stem}.*.npy"))
+    }
+
+
+def load_logits(path: Path) -> np.ndarray:
+    """The stored logits, memory-mapped."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"logits file {path} cannot be read: {error}") from error
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def remove_logits(folder: Path, relative: str) -> None:
+    path = folder / relative
+    for extra in path.parent.glob(f"{path.stem}.*.npy"):
+        extra.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    shutil.rmtree(parts_folder(path), ignore_errors=True)

@@ -1,0 +1,151 @@
+"""Reading the results database. Plain rows and dictionaries, no pandas, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from testbed.errors import StoreError, UnknownName, near_names
+from testbed.store import files, schema
+from testbed.store.database import Store
+
+
+def matches(name: str, patterns: Iterable[str] | None) -> bool:
+    """Whether a name is one of the patterns (globs); no patterns at all match everything."""
+    return patterns is None or any(name == p or fnmatchcase(name, p) for p in patterns)
+
+
+def model_names(store: Store, pattern: str | None = None) -> list[str]:
+    return _names(store, schema.models, pattern)
+
+
+def eval_setting_names(store: Store, pattern: str | None = None) -> list[str]:
+    return _names(store, schema.eval_settings, pattern)
+
+
+def _names(store: Store, table: sa.Table, pattern: str | None) -> list[str]:
+    with store.reading() as connection:
+        names = connection.execute(sa.select(table.c.name).distinct().order_by(table.c.name)).scalars().all()
+    return [n for n in names if matches(n, [pattern] if pattern else None)]
+
+
+def results(
+    store: Store,
+    models: Sequence[str] | None = None,
+    eval_settings: Sequence[str] | None = None,
+    metric: str | None = None,
+    variant: str = "",
+) -> list[dict[str, Any]]:
+    """Rows of the view `results` (or of one variant), filtered by names or globs, in a stable order."""
+    view = sa.table(
+        "all_results",
+        *(sa.column(c) for c in ("model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n")),
+        *(sa.column(c) for c in ("variant", "version", "source", "position", "evaluation_id", "finished_at")),
+    )
+    query = sa.select(view).where(view.c.variant == variant)
+    if metric is not None:
+        query = query.where(view.c.metric == metric)
+    query = query.order_by(view.c.model, view.c.eval_setting, view.c.version, view.c.position)
+    with store.reading() as connection:
+        rows = [dict(r) for r in connection.execute(query).mappings()]
+    rows = [r for r in rows if matches(r["model"], models) and matches(r["eval_setting"], eval_settings)]
+    newest: dict[str, int] = {}
+    for row in rows:
+        newest[row["eval_setting"]] = max(row["version"], newest.get(row["eval_setting"], 0))
+    return [r for r in rows if r["version"] == newest[r["eval_setting"]]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One row of the evaluations table with the names of its model and setting."""
+
+    id: int
+    model: str
+    eval_setting: str
+    version: int
+    row: dict[str, Any]
+
+    @property
+    def status(self) -> str:
+        return str(self.row["status"])
+
+
+def evaluations(
+    store: Store, model: str | None = None, eval_setting: str | None = None, variant: str | None = None
+) -> list[Evaluation]:
+    e, m, s = schema.evaluations, schema.models, schema.eval_settings
+    query = sa.select(e, m.c.name.label("model"), s.c.name.label("eval_setting"), s.c.version.label("version"))
+    query = query.join(m, m.c.id == e.c.model_id).join(s, s.c.id == e.c.eval_setting_id)
+    for column, value in ((m.c.name, model), (s.c.name, eval_setting), (e.c.variant, variant)):
+        if value is not None:
+            query = query.where(column == value)
+    with store.reading() as connection:
+        rows = connection.execute(query.order_by(m.c.name, s.c.name, s.c.version, e.c.id)).mappings().all()
+    return [
+        Evaluation(r["id"], r["model"], r["eval_setting"], r["version"], dict(r)) for r in rows
+    ]  # fmt: skip
+
+
+def completed(store: Store, model: str, eval_setting: str, variant: str = "") -> Evaluation:
+    """The completed evaluation of a pair (newest version), or an error that says what there is instead."""
+    found = [e for e in evaluations(store, model, eval_setting, variant) if e.status == "completed"]
+    if found:
+        return found[-1]
+    for kind, name, known in (
+        ("model", model, model_names(store)),
+        ("eval setting", eval_setting, eval_setting_names(store)),
+    ):
+        if name not in known:
+            raise UnknownName(f"no {kind} '{name}' in the {store.where}{near_names(name, known)}")
+    others = [e for e in evaluations(store, model, eval_setting) if e.status != "completed" or variant == ""]
+    state = "has not been run"
+    if others:
+        last = others[-1]
+        what = f"{last.status} ({last.row['variant']})" if last.row["variant"] else last.status
+        state = f"{what}: {last.row['error']}" if last.row["error"] else f"is {what}"
+    raise StoreError(f"{model} on {eval_setting} {state}")
+
+
+def metrics_of(store: Store, evaluation_id: int) -> list[dict[str, Any]]:
+    x = schema.metrics
+    with store.reading() as connection:
+        rows = connection.execute(sa.select(x).where(x.c.evaluation_id == evaluation_id).order_by(x.c.position))
+        return [dict(r) for r in rows.mappings()]
+
+
+def throughputs(store: Store) -> dict[str, float]:
+    """Images per second of each model's latest evaluation, for estimates of time."""
+    e, m = schema.evaluations, schema.models
+    query = sa.select(m.c.name, e.c.images_per_second).join(m, m.c.id == e.c.model_id)
+    query = query.where(e.c.images_per_second.is_not(None)).order_by(e.c.id)
+    with store.reading() as connection:
+        return {name: float(speed) for name, speed in connection.execute(query)}
+
+
+@dataclass(frozen=True)
+class StoredLogits:
+    """The outputs of a completed evaluation; rows of images that could not be read are NaN."""
+
+    logits: np.ndarray
+    samples: files.SampleList
+    extras: dict[str, np.ndarray]
+    bad_rows: np.ndarray
+
+
+def stored_logits(store: Store, evaluation: Evaluation) -> StoredLogits:
+    """Logits with ids and targets, memory-mapped; only for evaluations that own their files."""
+    relative = evaluation.row["logits_path"]
+    if not relative:
+        raise StoreError(f"{evaluation.model} on {evaluation.eval_setting} has no stored logits")
+    path = store.folder / relative
+    samples = files.load_samples(Path(store.folder) / evaluation.row["samples_path"])
+    bad = (evaluation.row["provenance"] or {}).get("bad_rows", [])
+    return StoredLogits(
+        files.load_logits(path), samples, files.extra_arrays(path), np.asarray(bad, dtype=np.int64)
+    )

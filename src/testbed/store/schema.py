@@ -1,0 +1,170 @@
+"""The tables of the results database, the view outsiders read, and the steps from older schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+from testbed.errors import StoreError
+
+SCHEMA_VERSION = 1
+
+tables = sa.MetaData()
+
+schema_version = sa.Table("schema_version", tables, sa.Column("version", sa.Integer, nullable=False))
+
+# One row per running command: who holds the evaluations it has begun, and whether it still lives.
+runs = sa.Table(
+    "runs",
+    tables,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("command", sa.Text, nullable=False),
+    sa.Column("started_at", sa.String(32), nullable=False),
+    sa.Column("heartbeat_at", sa.Float, nullable=False),  # seconds since the epoch
+    sa.Column("ended_at", sa.String(32)),
+)
+
+models = sa.Table(
+    "models",
+    tables,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(255), nullable=False, unique=True),
+    sa.Column("arch", sa.String(255)),
+    sa.Column("tags", sa.JSON, nullable=False),
+    sa.Column("source", sa.String(64), nullable=False, default="own"),  # "own", or where results were published
+    sa.Column("created_at", sa.String(32), nullable=False),
+)
+
+eval_settings = sa.Table(
+    "eval_settings",
+    tables,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(255), nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("size", sa.Integer),
+    sa.Column("dataset", sa.Text),
+    sa.Column("derived_from", sa.String(255)),
+    sa.Column("parent", sa.String(255)),
+    sa.Column("tags", sa.JSON, nullable=False),
+    sa.Column("created_at", sa.String(32), nullable=False),
+    sa.UniqueConstraint("name", "version"),
+)
+
+# At most two rows per (model, setting, variant): the completed one, and one that is running or has failed.
+evaluations = sa.Table(
+    "evaluations",
+    tables,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("model_id", sa.ForeignKey("models.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("eval_setting_id", sa.ForeignKey("eval_settings.id", ondelete="CASCADE"), nullable=False),
+    # "" for the whole setting; "limit=500" or "seed=3" for results that must not be mixed with it
+    sa.Column("variant", sa.String(64), nullable=False, default=""),
+    sa.Column("complete", sa.Boolean, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),  # running, failed, completed
+    sa.Column("run_id", sa.ForeignKey("runs.id")),
+    sa.Column("error", sa.Text),
+    sa.Column("warning", sa.Text),
+    sa.Column("n_images", sa.Integer, nullable=False),
+    sa.Column("n_bad", sa.Integer, nullable=False, default=0),
+    sa.Column("chunk_size", sa.Integer),
+    sa.Column("logits_path", sa.Text),  # below the results folder; empty for derived evaluations
+    sa.Column("logits_sha256", sa.String(64)),
+    sa.Column("samples_path", sa.Text),
+    sa.Column("derived_from_id", sa.ForeignKey("evaluations.id", ondelete="CASCADE")),
+    sa.Column("weights_sha256", sa.String(64)),
+    sa.Column("dataset_fingerprint", sa.String(64)),
+    sa.Column("device", sa.String(64)),
+    sa.Column("dtype", sa.String(16)),
+    sa.Column("seed", sa.Integer),
+    sa.Column("seconds", sa.Float),
+    sa.Column("images_per_second", sa.Float),
+    sa.Column("provenance", sa.JSON),
+    sa.Column("created_at", sa.String(32), nullable=False),
+    sa.Column("finished_at", sa.String(32)),
+    sa.UniqueConstraint("model_id", "eval_setting_id", "variant", "complete"),
+    sqlite_autoincrement=True,  # ids name logits files: none is ever given twice
+)
+
+chunks = sa.Table(
+    "chunks",
+    tables,
+    sa.Column("evaluation_id", sa.ForeignKey("evaluations.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("start", sa.Integer, primary_key=True),
+    sa.Column("stop", sa.Integer, nullable=False),
+    sa.Column("seconds", sa.Float, nullable=False),
+    sa.Column("device", sa.String(64), nullable=False),
+    sa.Column("bad_rows", sa.JSON, nullable=False),
+)
+
+metrics = sa.Table(
+    "metrics",
+    tables,
+    sa.Column("evaluation_id", sa.ForeignKey("evaluations.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("value", sa.Float),
+    sa.Column("ci_low", sa.Float),
+    sa.Column("ci_high", sa.Float),
+    sa.Column("n", sa.Integer),
+)
+
+_SELECT = """
+SELECT m.name AS model, s.name AS eval_setting, x.name AS metric,
+       x.value AS value, x.ci_low AS ci_low, x.ci_high AS ci_high, x.n AS n{more}
+FROM metrics x
+JOIN evaluations e ON e.id = x.evaluation_id
+JOIN models m ON m.id = e.model_id
+JOIN eval_settings s ON s.id = e.eval_setting_id
+WHERE e.status = 'completed'{where}
+"""
+_NEWEST = " AND s.version = (SELECT MAX(t.version) FROM eval_settings t WHERE t.name = s.name)"
+
+VIEWS = {
+    # What plots, notebooks and R read: whole settings, newest version of each.
+    "results": _SELECT.format(more="", where=" AND e.variant = ''" + _NEWEST),
+    # Everything, with what tells the rows apart.
+    "all_results": _SELECT.format(
+        more=", e.variant AS variant, s.version AS version, m.source AS source, x.position AS position,"
+        " e.id AS evaluation_id, e.finished_at AS finished_at",
+        where="",
+    ),
+}
+
+# Step i takes a database from schema i to i + 1. Steps are only ever appended.
+MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {}
+
+
+def found_version(connection: sa.Connection, where: str) -> int | None:
+    """The database's schema, None where it is empty; refuses one that is newer than this program."""
+    if not sa.inspect(connection).has_table("schema_version"):
+        return None
+    found = int(connection.execute(sa.select(schema_version.c.version)).scalar_one())
+    if found > SCHEMA_VERSION:
+        raise StoreError(
+            f"{where} has schema {found}, this program knows up to {SCHEMA_VERSION}: "
+            "update the program, or use another database with --db"
+        )
+    return found
+
+
+def create_or_upgrade(connection: sa.Connection, where: str) -> None:
+    """Bring the database to the schema this program knows."""
+    found = found_version(connection, where)
+    if found is None:
+        tables.create_all(connection)
+        connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
+        _make_views(connection)
+    elif found < SCHEMA_VERSION:
+        for step in range(found, SCHEMA_VERSION):
+            MIGRATIONS[step](connection)
+        connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
+        _make_views(connection)
+
+
+def _make_views(connection: sa.Connection) -> None:
+    for name, query in VIEWS.items():
+        connection.execute(sa.text(f"DROP VIEW IF EXISTS {name}"))
+        connection.execute(sa.text(f"CREATE VIEW {name} AS {query}"))
