@@ -33,7 +33,7 @@ def argument_names(function: Callable[..., Any], kind: str, owner: str) -> froze
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # a builtin without a signature takes its first argument by position only
         raise EntryError(f"{owner}: {kind} has no readable signature; wrap it in a function") from None
-    taken = set()
+    taken: set[str] = set()
     for parameter in parameters:
         if parameter.kind is parameter.VAR_KEYWORD:
             taken.update(known)
@@ -41,8 +41,7 @@ def argument_names(function: Callable[..., Any], kind: str, owner: str) -> froze
             taken.add(parameter.name)
         elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
             raise EntryError(
-                f"{owner}: {kind} takes '{parameter.name}', which is not passed to it; "
-                f"it may take {', '.join(known)}"
+                f"{owner}: {kind} takes '{parameter.name}', which is not passed to it; it may take {', '.join(known)}"
             )
     return frozenset(taken)
 
@@ -70,9 +69,7 @@ class StandardNormalization:
         if min(self.std) <= 0:
             raise EntryError(f"StandardNormalization: std must be above 0, got {self.std}")
         if self.input_space not in ("RGB", "BGR"):
-            raise EntryError(
-                f"StandardNormalization: input_space must be RGB or BGR, got {self.input_space!r}"
-            )
+            raise EntryError(f"StandardNormalization: input_space must be RGB or BGR, got {self.input_space!r}")
 
 
 def _check_name(kind: str, name: object) -> None:
@@ -117,12 +114,12 @@ class Model:
         _check_count(owner, "eval_batch_size", self.eval_batch_size)
         if self.adversarial_batch_size is not None:
             _check_count(owner, "adversarial_batch_size", self.adversarial_batch_size)
-        if self.normalization is not None and not callable(self.normalization):
-            if not isinstance(self.normalization, StandardNormalization):
-                raise EntryError(
-                    f"{owner}: normalization must be a StandardNormalization, a function or None, "
-                    f"got {self.normalization!r}"
-                )
+        known = self.normalization is None or isinstance(self.normalization, StandardNormalization)
+        if not known and not callable(self.normalization):
+            raise EntryError(
+                f"{owner}: normalization must be a StandardNormalization, a function or None, "
+                f"got {self.normalization!r}"
+            )
         taken: frozenset[str] = frozenset()
         if self.classify is not None:
             taken = argument_names(self.classify, "classify", owner)

@@ -13,13 +13,13 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, Iterator, TypeVar
+from typing import Any, Generic, TypeVar
 
 from testbed.entries import EvalSetting, Model
 from testbed.errors import EntryError, TestbedError, UnknownName, near_names
@@ -49,7 +49,7 @@ class Shelf(Generic[Entry]):
         self.origins[entry.name] = origin
 
     def tagged(self, tag: str) -> list[str]:
-        return [name for name, entry in self.entries.items() if tag in entry.tags]
+        return [name for name, entry in self.entries.items() if tag in tuple(entry.tags)]
 
     def expand(self, token: str) -> list[str]:
         """The names a word on the command line stands for; empty where it stands for none."""
@@ -86,7 +86,7 @@ class Registry:
 
     def load_file(self, path: Path) -> None:
         """Run one plug-in file; on failure none of its entries stay."""
-        shelves = (self.models, self.eval_settings)
+        shelves: tuple[Shelf[Any], ...] = (self.models, self.eval_settings)
         before = [(dict(s.entries), dict(s.origins), dict(s.groups)) for s in shelves]
         try:
             with _loading_into(self):

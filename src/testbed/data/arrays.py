@@ -45,8 +45,7 @@ class ArrayDataset(Dataset):
         images, labels = self._arrays(data_roots)
         if images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8:
             raise DataError(
-                f"{self.describe()}: expected uint8 images (n, height, width, 3), "
-                f"got {images.dtype} {images.shape}"
+                f"{self.describe()}: expected uint8 images (n, height, width, 3), got {images.dtype} {images.shape}"
             )
         n = len(images)
         if n == 0:
@@ -75,7 +74,7 @@ class ArrayDataset(Dataset):
         try:
             if place.suffix == ".npz":
                 with np.load(place, allow_pickle=False) as both:
-                    return both["images"], both["labels"] if "labels" in both else None
+                    return both["images"], both.get("labels")
             labels = place / "labels.npy"
             images = np.load(place / "data.npy", mmap_mode="r", allow_pickle=False)
             return images, np.load(labels, allow_pickle=False) if labels.exists() else None

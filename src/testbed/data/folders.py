@@ -31,14 +31,12 @@ class StandardDataset(Dataset):
     source: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "also", tuple(self.also))
         if (self.name is None) == (self.path is None):
-            raise EntryError(
-                f"StandardDataset: expected name or path, got name={self.name!r}, path={self.path!r}"
-            )
+            raise EntryError(f"StandardDataset: expected name or path, got name={self.name!r}, path={self.path!r}")
         if self.labels not in ("auto", "imagenet", "integer", "sorted", "none"):
             raise EntryError(
-                "StandardDataset: labels must be auto, imagenet, integer, sorted or none, "
-                f"got {self.labels!r}"
+                f"StandardDataset: labels must be auto, imagenet, integer, sorted or none, got {self.labels!r}"
             )
 
     def describe(self) -> str:

@@ -7,9 +7,7 @@ from typing import Any
 
 from testbed.errors import ImageError
 
-EXTENSIONS = frozenset(
-    (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-)  # fmt: skip
+EXTENSIONS = frozenset((".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"))
 
 
 def read_rgb(path: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +24,8 @@ class Selection:
 
 def select(
     samples: Samples,
-    class_sublist: tuple[int, ...] | None = None,
-    idx_subsample_list: tuple[int, ...] | None = None,
+    class_sublist: Sequence[int] | None = None,
+    idx_subsample_list: Sequence[int] | None = None,
     limit: int | None = None,
     columns_are_classes: bool = True,
 ) -> Selection:
@@ -38,9 +39,7 @@ def select(
     if idx_subsample_list is not None:
         indices = np.asarray(idx_subsample_list, dtype=np.int64)
         if indices.max() >= len(samples):
-            raise DataError(
-                f"idx_subsample_list names image {indices.max()}, but there are only {len(samples)}"
-            )
+            raise DataError(f"idx_subsample_list names image {indices.max()}, but there are only {len(samples)}")
     targets = samples.targets[indices]
     if class_sublist is not None and (samples.label_space == "imagenet" or columns_are_classes):
         indices, targets = restrict_to_classes(indices, targets, class_sublist)
@@ -51,7 +50,7 @@ def select(
 
 
 def restrict_to_classes(
-    rows: np.ndarray, targets: np.ndarray, class_sublist: tuple[int, ...]
+    rows: np.ndarray, targets: np.ndarray, class_sublist: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows whose target is in the list, and their targets as places in it."""
     place = np.full(max(max(class_sublist), int(targets.max(initial=0))) + 1, UNKNOWN, dtype=np.int64)

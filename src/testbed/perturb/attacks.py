@@ -22,9 +22,7 @@ class BatchRandom(Protocol):
 Attack = Callable[["Tensor", Any, "Tensor", BatchRandom], "Tensor"]
 
 
-def projected_gradient_descent(
-    norm: str, eps: float, step: float, steps: int, random_start: bool = True
-) -> Attack:
+def projected_gradient_descent(norm: str, eps: float, step: float, steps: int, random_start: bool = True) -> Attack:
     """Untargeted ascent of the cross-entropy inside the ball of radius `eps` around each image.
 
     `eps` and `step` count in pixel values from 0 to 1: 8/255, not 8. An image is left alone from the moment

@@ -99,7 +99,7 @@ class Store:
     # ---- names -------------------------------------------------------------------------------------------
 
     def ensure_model(self, name: str, arch: str | None = None, tags: Sequence[str] = (), source: str = "own") -> int:
-        values = dict(arch=arch, tags=list(tags), source=source, created_at=now())
+        values: dict[str, Any] = dict(arch=arch, tags=list(tags), source=source, created_at=now())
         return self._ensure(schema.models, {"name": name}, values)
 
     def ensure_eval_setting(self, name: str, version: int = 1, **values: Any) -> int:
@@ -119,9 +119,16 @@ class Store:
     # ---- evaluations -------------------------------------------------------------------------------------
 
     def claim(
-        self, model_id: int, eval_setting_id: int, variant: str, n_images: int, chunk_size: int, fingerprint: str,
-        samples_path: str, resumable: bool,
-    ) -> Claim:  # fmt: skip
+        self,
+        model_id: int,
+        eval_setting_id: int,
+        variant: str,
+        n_images: int,
+        chunk_size: int,
+        fingerprint: str,
+        samples_path: str,
+        resumable: bool,
+    ) -> Claim:
         """Take hold of a pair: continue what a dead or failed run left, or begin anew."""
         e = schema.evaluations
         mine = sa.and_(
@@ -133,17 +140,25 @@ class Store:
                 self._refuse_if_alive(connection, left["run_id"])
                 same = left["dataset_fingerprint"] == fingerprint and left["n_images"] == n_images
                 if resumable and same and left["chunk_size"]:
-                    values = dict(status="running", run_id=self.run_id, error=None)
+                    values: dict[str, Any] = dict(status="running", run_id=self.run_id, error=None)
                     connection.execute(e.update().where(e.c.id == left["id"]).values(**values))
                     c = schema.chunks.c
                     done = connection.execute(sa.select(c.start, c.stop).where(c.evaluation_id == left["id"]))
                     return Claim(left["id"], left["chunk_size"], tuple((r.start, r.stop) for r in done))
                 connection.execute(e.delete().where(e.c.id == left["id"]))
             values = dict(
-                model_id=model_id, eval_setting_id=eval_setting_id, variant=variant, complete=False, status="running",
-                run_id=self.run_id, n_images=n_images, chunk_size=chunk_size, dataset_fingerprint=fingerprint,
-                samples_path=samples_path, created_at=now(),
-            )  # fmt: skip
+                model_id=model_id,
+                eval_setting_id=eval_setting_id,
+                variant=variant,
+                complete=False,
+                status="running",
+                run_id=self.run_id,
+                n_images=n_images,
+                chunk_size=chunk_size,
+                dataset_fingerprint=fingerprint,
+                samples_path=samples_path,
+                created_at=now(),
+            )
             inserted = connection.execute(e.insert().values(**values)).inserted_primary_key
             assert inserted is not None
             return Claim(int(inserted[0]), chunk_size, ())
@@ -152,10 +167,12 @@ class Store:
         if run_id is None or run_id == self.run_id:
             return
         run = connection.execute(sa.select(schema.runs).where(schema.runs.c.id == run_id)).mappings().first()
-        if run is not None and run["ended_at"] is None and _lives(run):
+        if run is not None and run["ended_at"] is None and _lives(dict(run)):
             raise Busy(f"under way in another run ({run['host']}, process {run['pid']})")
 
-    def record_chunk(self, evaluation_id: int, start: int, stop: int, seconds: float, device: str, bad_rows: list[int]) -> None:
+    def record_chunk(
+        self, evaluation_id: int, start: int, stop: int, seconds: float, device: str, bad_rows: list[int]
+    ) -> None:
         row = dict(
             evaluation_id=evaluation_id, start=start, stop=stop, seconds=seconds, device=device, bad_rows=bad_rows
         )
@@ -176,9 +193,12 @@ class Store:
         with self.writing() as connection:
             row = connection.execute(sa.select(e).where(e.c.id == evaluation_id)).mappings().one()
             earlier = sa.and_(
-                e.c.model_id == row["model_id"], e.c.eval_setting_id == row["eval_setting_id"],
-                e.c.variant == row["variant"], e.c.complete, e.c.id != evaluation_id,
-            )  # fmt: skip
+                e.c.model_id == row["model_id"],
+                e.c.eval_setting_id == row["eval_setting_id"],
+                e.c.variant == row["variant"],
+                e.c.complete,
+                e.c.id != evaluation_id,
+            )
             orphans = connection.execute(sa.select(e.c.logits_path).where(earlier)).scalars().all()
             connection.execute(e.delete().where(earlier))
             values = dict(complete=True, status="completed", error=None, finished_at=now(), **values)
@@ -194,9 +214,17 @@ class Store:
         table = schema.metrics
         connection.execute(table.delete().where(table.c.evaluation_id == evaluation_id))
         rows = [
-            dict(evaluation_id=evaluation_id, name=name, position=i, value=m.value, ci_low=m.ci_low, ci_high=m.ci_high, n=m.n)
+            dict(
+                evaluation_id=evaluation_id,
+                name=name,
+                position=i,
+                value=m.value,
+                ci_low=m.ci_low,
+                ci_high=m.ci_high,
+                n=m.n,
+            )
             for i, (name, m) in enumerate(metrics.items())
-        ]  # fmt: skip
+        ]
         if rows:
             connection.execute(table.insert(), rows)
 

@@ -36,19 +36,23 @@ def write_aside(path: Path, write: Callable[[Path], None]) -> None:
 
 @dataclass(frozen=True)
 class SampleList:
-    """Image ids and targets of an evaluation's rows."""
+    """Image id, target and place in the dataset of an evaluation's rows."""
 
     ids: np.ndarray
     targets: np.ndarray
+    indices: np.ndarray
+
+    def rows(self, rows: np.ndarray) -> SampleList:
+        return SampleList(self.ids[rows], self.targets[rows], self.indices[rows])
 
 
-def save_samples(path: Path, ids: Sequence[str], targets: np.ndarray) -> None:
+def save_samples(path: Path, ids: Sequence[str], targets: np.ndarray, indices: np.ndarray) -> None:
     if path.is_file():
         return
 
     def write(aside: Path) -> None:
         with aside.open("wb") as file:
-            np.savez(file, ids=np.asarray(ids, dtype=np.str_), targets=np.asarray(targets, dtype=np.int64))
+            np.savez(file, ids=np.asarray(ids, dtype=np.str_), targets=targets, indices=indices)
 
     write_aside(path, write)
 
@@ -56,7 +60,7 @@ def save_samples(path: Path, ids: Sequence[str], targets: np.ndarray) -> None:
 def load_samples(path: Path) -> SampleList:
     try:
         with np.load(path, allow_pickle=False) as stored:
-            return SampleList(stored["ids"], stored["targets"])
+            return SampleList(stored["ids"], stored["targets"], stored["indices"])
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(f"sample list {path} cannot be read: {error}") from error
 

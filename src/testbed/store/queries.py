@@ -35,6 +35,16 @@ def _names(store: Store, table: sa.Table, pattern: str | None) -> list[str]:
     return [n for n in names if matches(n, [pattern] if pattern else None)]
 
 
+def all_results(store: Store) -> list[dict[str, Any]]:
+    """Every metric of every completed evaluation, whatever its version and variant."""
+    names = ("model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n")
+    names += ("variant", "version", "source", "position", "evaluation_id", "finished_at")
+    view = sa.table("all_results", *(sa.column(n) for n in names))
+    order = (view.c.model, view.c.eval_setting, view.c.version, view.c.position)
+    with store.reading() as connection:
+        return [dict(r) for r in connection.execute(sa.select(view).order_by(*order)).mappings()]
+
+
 def results(
     store: Store,
     models: Sequence[str] | None = None,
@@ -42,19 +52,15 @@ def results(
     metric: str | None = None,
     variant: str = "",
 ) -> list[dict[str, Any]]:
-    """Rows of the view `results` (or of one variant), filtered by names or globs, in a stable order."""
-    view = sa.table(
-        "all_results",
-        *(sa.column(c) for c in ("model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n")),
-        *(sa.column(c) for c in ("variant", "version", "source", "position", "evaluation_id", "finished_at")),
-    )
-    query = sa.select(view).where(view.c.variant == variant)
-    if metric is not None:
-        query = query.where(view.c.metric == metric)
-    query = query.order_by(view.c.model, view.c.eval_setting, view.c.version, view.c.position)
-    with store.reading() as connection:
-        rows = [dict(r) for r in connection.execute(query).mappings()]
-    rows = [r for r in rows if matches(r["model"], models) and matches(r["eval_setting"], eval_settings)]
+    """Rows of one variant, newest version of each setting, filtered by names or globs, in a stable order."""
+    rows = [
+        r
+        for r in all_results(store)
+        if r["variant"] == variant
+        and (metric is None or r["metric"] == metric)
+        and matches(r["model"], models)
+        and matches(r["eval_setting"], eval_settings)
+    ]
     newest: dict[str, int] = {}
     for row in rows:
         newest[row["eval_setting"]] = max(row["version"], newest.get(row["eval_setting"], 0))
@@ -87,9 +93,7 @@ def evaluations(
             query = query.where(column == value)
     with store.reading() as connection:
         rows = connection.execute(query.order_by(m.c.name, s.c.name, s.c.version, e.c.id)).mappings().all()
-    return [
-        Evaluation(r["id"], r["model"], r["eval_setting"], r["version"], dict(r)) for r in rows
-    ]  # fmt: skip
+    return [Evaluation(r["id"], r["model"], r["eval_setting"], r["version"], dict(r)) for r in rows]
 
 
 def completed(store: Store, model: str, eval_setting: str, variant: str = "") -> Evaluation:
@@ -146,6 +150,4 @@ def stored_logits(store: Store, evaluation: Evaluation) -> StoredLogits:
     path = store.folder / relative
     samples = files.load_samples(Path(store.folder) / evaluation.row["samples_path"])
     bad = (evaluation.row["provenance"] or {}).get("bad_rows", [])
-    return StoredLogits(
-        files.load_logits(path), samples, files.extra_arrays(path), np.asarray(bad, dtype=np.int64)
-    )
+    return StoredLogits(files.load_logits(path), samples, files.extra_arrays(path), np.asarray(bad, dtype=np.int64))

@@ -1,0 +1,248 @@
+"""eval.py: run models on eval settings and print what came out."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
+
+if TYPE_CHECKING:
+    from testbed.registry import Registry
+    from testbed.run.evaluate import Report
+    from testbed.run.options import RunOptions
+    from testbed.run.plan import Plan
+    from testbed.store.database import Store
+
+_INTERRUPTED = 130
+
+
+@click.command(
+    cls=ManyValuesCommand, context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+)
+@click.option(
+    "--models",
+    cls=ManyValues,
+    required=True,
+    metavar="NAME...",
+    help="Names, globs, groups or tags; or timm:NAME, torchvision:NAME/WEIGHTS, hub:OWNER/REPO:NAME.",
+)
+@click.option("--eval-settings", cls=ManyValues, required=True, metavar="NAME...", help="Names, globs, groups or tags.")
+@click.option(
+    "--gpus",
+    cls=ManyValues,
+    metavar="ID...",
+    help="GPU numbers, or cpu; `cpu cpu` makes two CPU workers.  [default: all GPUs, else cpu]",
+)
+@db_option
+@click.option("--no-db", is_flag=True, help="Store nothing: print the results and, with --logdir, write them there.")
+@click.option(
+    "--logdir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Also write run.log there, and logits, targets and metrics of every pair.",
+)
+@click.option(
+    "--data-root", cls=ManyValues, metavar="DIR...", help="Folders with datasets.  [default: $TESTBED_DATA or ./data]"
+)
+@registry_option
+@click.option(
+    "--checkpoint",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Local weights for the one model named; results go under MODEL@FILE.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="N images, evenly over the classes; kept apart from full results.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option(
+    "--overwrite", is_flag=True, help="Run again what is stored; the old result stands until the new one is whole."
+)
+@click.option("--skip-bad-images", is_flag=True, help="Leave unreadable images out and record how many.")
+@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="[default: each model's own]")
+@click.option(
+    "--chunk-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1024,
+    show_default=True,
+    help="Images per unit of work: what a killed run loses at most.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=4,
+    show_default=True,
+    help="Image-loading threads per device.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Torch threads per CPU worker.  [default: the cores shared out]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Seed of random perturbations; other than 0 is kept apart.",
+)
+@click.option("--amp", type=click.Choice(["bf16", "fp16"]), help="Mixed precision.")
+@click.option("--channels-last", is_flag=True, help="Channels-last memory format.")
+@click.option("--compile", "compile_", is_flag=True, help="torch.compile the networks.")
+@click.option("--logits-dtype", type=click.Choice(["float32", "float16"]), default="float32", show_default=True)
+@click.option(
+    "--cache-gb",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    metavar="X",
+    help="Room for prepared images; 0 switches the cache off.",
+)
+@one_line_errors
+def main(
+    models: tuple[str, ...],
+    eval_settings: tuple[str, ...],
+    gpus: tuple[str, ...],
+    db: str | None,
+    no_db: bool,
+    logdir: Path | None,
+    dry_run: bool,
+    overwrite: bool,
+    registry: tuple[str, ...],
+    data_root: tuple[str, ...],
+    compile_: bool,
+    **options: Any,
+) -> None:
+    """Run every model on every eval setting, over all given devices.
+
+    Results go into the database as each pair is whole; a pair that is stored is not run again, and a run that was
+    stopped goes on where it was. Example:
+
+        python eval.py --models resnet50 densenet121 --eval-settings val imagenetv2-matched-frequency --gpus 0 1
+    """
+    from testbed.data.locate import data_roots
+    from testbed.registry import load_registry
+    from testbed.run.options import RunOptions
+    from testbed.run.plan import make_plan
+
+    entries = load_registry(registry)
+    for path, error in entries.broken.items():
+        click.echo(f"registry: {path} was not loaded: {error}", err=True)
+    with _store(db, no_db) as store:
+        run = RunOptions(
+            data_roots=tuple(str(r) for r in data_roots(data_root)),
+            registry=registry,
+            cache_folder=str(store.folder / "cache"),
+            compile=compile_,
+            **options,
+        )
+        if dry_run:
+            _print_plan(make_plan(entries, store, models, eval_settings, run, overwrite), store)
+            return
+        from testbed.run.devices import chosen_devices
+        from testbed.run.evaluate import run_evaluations
+
+        if logdir is not None:
+            logdir.mkdir(parents=True, exist_ok=True)
+        report = run_evaluations(
+            entries,
+            store,
+            models,
+            eval_settings,
+            run,
+            devices=chosen_devices(gpus) if gpus else None,
+            overwrite=overwrite,
+            log=logdir / "run.log" if logdir else None,
+        )
+        _print_report(report, store, run, stored=not no_db)
+        if logdir is not None:
+            _save_to(logdir, report, store, entries, run.variant)
+    raise SystemExit(_INTERRUPTED if report.interrupted else 1 if report.failed else 0)
+
+
+@contextmanager
+def _store(db: str | None, no_db: bool) -> Iterator[Store]:
+    from testbed.store.database import open_store
+
+    if not no_db:
+        yield open_store(db, create=True)
+        return
+    with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
+        yield open_store(str(Path(folder) / "results.db"), create=True)
+
+
+def _print_plan(plan: Plan, store: Store) -> None:
+    from testbed.commands.tables import text_table
+    from testbed.run.progress import duration
+    from testbed.store import queries
+
+    words = {"run": "to run", "derive": "to derive, no forward pass", "done": "done", "fail": "cannot run"}
+    rows = [
+        [
+            p.stored_model,
+            p.setting.name,
+            f"{p.n_images:,}" if p.n_images else "",
+            words[p.action] + (f": {p.error or p.warning}" if p.error or p.warning else ""),
+        ]
+        for p in plan.pairs
+    ]
+    click.echo(text_table(rows, ["model", "eval setting", "images", "state"]))
+    seconds = plan.estimated_seconds(queries.throughputs(store))
+    images = sum(p.n_images for p in plan.having("run"))
+    counts = ", ".join(f"{len(plan.having(a))} {w.split(',')[0]}" for a, w in words.items() if plan.having(a))
+    time = f", about {duration(seconds)} on one device" if seconds is not None else ""
+    click.echo(f"\n{len(plan.pairs)} pairs: {counts}; {images:,} images{time}")
+
+
+def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -> None:
+    from testbed.commands.tables import results_table
+    from testbed.store import queries
+
+    plan = report.plan
+    asked = {(p.stored_model, p.setting.name) for p in plan.pairs if p.asked}
+    order = {pair: i for i, pair in enumerate((p.stored_model, p.setting.name) for p in plan.pairs)}
+    rows = [r for r in queries.results(store, variant=run.variant) if (r["model"], r["eval_setting"]) in asked]
+    rows.sort(key=lambda r: order[r["model"], r["eval_setting"]])
+    if rows:
+        click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns))
+    for pair in plan.pairs:
+        if pair.warning and pair not in report.failed:
+            click.echo(f"warning: {pair.label}: {pair.warning}", err=True)
+    if report.failed:
+        click.echo(f"\n{len(report.failed)} of {len(plan.pairs)} pairs failed:", err=True)
+        for pair in report.failed:
+            click.echo(f"  {pair.label}: {pair.error}", err=True)
+    if report.interrupted:
+        click.echo("\nStopped. What is finished is kept; the same command goes on from there.", err=True)
+    elif not report.worked:
+        click.echo(f"\nNothing to do: all {len(plan.pairs)} pairs are stored (--overwrite runs them again).")
+    if run.variant and rows:
+        click.echo(f"\nThese results are kept apart as '{run.variant}'.")
+    if stored:
+        click.echo(f"\nResults are in {store.where.removeprefix('database ')}")
+
+
+def _save_to(logdir: Path, report: Report, store: Store, entries: Registry, variant: str) -> None:
+    """Logits, targets and metrics of the run's pairs, a folder per setting."""
+    from testbed.exchange import save_logits
+    from testbed.store import files
+
+    failed = {(p.stored_model, p.setting.name) for p in report.failed}
+    pairs = {(p.stored_model, p.setting.name) for p in report.plan.pairs} - failed
+    for setting in sorted({setting for _, setting in pairs}):
+        models = {model for model, name in pairs if name == setting}
+        save_logits(store, entries, setting, logdir / files.safe_name(setting), models, variant)

@@ -1,0 +1,69 @@
+"""Click pieces the scripts share: several values after one option, and errors as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from testbed.errors import TestbedError
+
+
+class ManyValues(click.Option):
+    """An option that takes every following word up to the next option: --models A B C."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["multiple"] = True
+        super().__init__(*args, **kwargs)
+
+
+class ManyValuesCommand(click.Command):
+    """Understands ManyValues by repeating the option before each of its words."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        many = {name for p in self.params if isinstance(p, ManyValues) for name in p.opts}
+        spread: list[str] = []
+        current: str | None = None
+        for word in args:
+            if word.startswith("--"):
+                current = word if word in many else None
+                if current is None:
+                    spread.append(word)
+                continue
+            if current is not None:
+                spread.append(current)
+            spread.append(word)
+        missing = [a for a, b in zip(args, [*args[1:], "--"], strict=True) if a in many and b.startswith("--")]
+        if missing:
+            raise click.UsageError(f"{missing[0]} needs at least one value", ctx)
+        return super().parse_args(ctx, spread)
+
+
+def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a user can mend is told without a traceback."""
+
+    @wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TestbedError as error:
+            raise click.ClickException(str(error)) from error
+
+    return wrapped
+
+
+db_option = click.option(
+    "--db",
+    metavar="[URL]",
+    is_flag=False,
+    flag_value="",
+    help="Results database: a file or an SQLAlchemy URL.  [default: $TESTBED_DB or results/results.db]",
+)
+registry_option = click.option(
+    "--registry",
+    cls=ManyValues,
+    metavar="DIR...",
+    help="Further registry folders, beside those of $TESTBED_REGISTRY.",
+)

@@ -1,0 +1,98 @@
+"""A corruption at one severity, as the value an eval setting carries: `corruption("fog", 3)`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from testbed.perturb.corruptions import bar_light, bar_noise, blur, digital, noise, spatter, weather
+from testbed.perturb.corruptions.constants import (
+    IMAGENET_C,
+    IMAGENET_C_BAR,
+    SEVERITIES,
+    SIZES,
+    TABLES,
+    constants,
+    size_for,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+Function = Callable[..., np.ndarray]
+
+_FUNCTIONS: dict[str, Function] = {
+    name: getattr(module, name)
+    for module in (noise, blur, weather, digital, spatter, bar_light, bar_noise)
+    for name in TABLES
+    if hasattr(module, name)
+}
+
+# In the published order; the last four of ImageNet-C are its extra (validation) corruptions.
+CORRUPTIONS: tuple[str, ...] = tuple(name for name in IMAGENET_C if name in _FUNCTIONS)
+BAR_CORRUPTIONS: tuple[str, ...] = tuple(name for name in IMAGENET_C_BAR if name in _FUNCTIONS)
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """A perturbation_fn_cpu: a float CHW tensor in [0, 1] in, the same shape and range out.
+
+    The published programs read and write bytes; here the values stay floats, so nothing is cut to whole grey
+    levels on the way out (JPEG and pixelate, which work on bytes, aside).
+    """
+
+    name: str
+    severity: int
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in _FUNCTIONS:
+            raise ValueError(f"corruption: expected {_names_near(self.name)}, got {self.name!r}")
+        if isinstance(self.severity, bool) or self.severity not in SEVERITIES:
+            raise ValueError(f"corruption {self.name!r}: expected a severity from 1 to 5, got {self.severity!r}")
+        if self.size is not None and self.size not in SIZES:
+            raise ValueError(f"corruption {self.name!r}: expected size 32, 64, 224 or None, got {self.size!r}")
+
+    def __call__(self, image: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        import torch
+
+        if image.ndim != 3 or image.shape[0] != 3:
+            raise ValueError(
+                f"corruption {self.name!r}: expected one image of shape (3, height, width), got {tuple(image.shape)}"
+            )
+        pixels = np.ascontiguousarray(image.detach().cpu().numpy().transpose(1, 2, 0), dtype=np.float32)
+        out = self.on_array(pixels, rng).transpose(2, 0, 1)
+        return torch.from_numpy(np.ascontiguousarray(out, dtype=np.float32))
+
+    def on_array(self, pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The same on float32 HWC pixels in [0, 1]."""
+        _, parameters = self.constants_for(min(pixels.shape[:2]))
+        return _FUNCTIONS[self.name](pixels, rng, **parameters)
+
+    def constants_for(self, side: int) -> tuple[int, dict[str, float]]:
+        """The size whose published constants serve a picture with this shorter side, and the constants."""
+        return constants(self.name, self.severity, self.size or size_for(side))
+
+    def describe(self, side: int = 224) -> str:
+        """One line for the record: which constants a picture with this shorter side meets."""
+        published, parameters = self.constants_for(side)
+        values = ", ".join(f"{name}={value:g}" for name, value in parameters.items())
+        return f"{self.name}, severity {self.severity}, constants for {published} pixels ({values})"
+
+
+def corruption(name: str, severity: int, size: int | None = None) -> Corruption:
+    """One of CORRUPTIONS or BAR_CORRUPTIONS at a severity from 1 to 5.
+
+    `size` forces the constants published for 32, 64 or 224 pixels; without it the picture's shorter side decides
+    (up to 48: 32; up to 128: 64; else 224).
+    """
+    return Corruption(name, severity, size)
+
+
+def _names_near(name: object) -> str:
+    near = difflib.get_close_matches(str(name), _FUNCTIONS, n=3, cutoff=0.5)
+    return " or ".join(near) if near else "one of " + ", ".join(_FUNCTIONS)

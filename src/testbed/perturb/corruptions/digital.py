@@ -1,0 +1,92 @@
+"""Colour, compression, resolution and stretching of ImageNet-C: pixels HWC in [0, 1] in, pixels in [0, 1] out.
+
+Brightness and saturation are published as a walk to HSV and back. With v = max, d = max - min and hue kept,
+every channel is v * (1 - s * k), k = (v - channel) / d; so both are done on RGB, without the hue.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from testbed.perturb.corruptions.filters import sample, smooth
+
+
+def brightness(image: np.ndarray, rng: np.random.Generator, shift: float) -> np.ndarray:
+    """Add `shift` to the V of HSV. Black turns grey: it has no hue."""
+    value = image.max(axis=2, keepdims=True)
+    lifted = np.minimum(value + np.float32(shift), 1)
+    black = value == 0
+    return np.where(black, lifted, image * (lifted / np.where(black, 1, value)))
+
+
+def contrast(image: np.ndarray, rng: np.random.Generator, factor: float) -> np.ndarray:
+    """Draw every value towards the mean of its channel."""
+    means = image.mean(axis=(0, 1), keepdims=True, dtype=np.float64).astype(np.float32)
+    return np.clip((image - means) * np.float32(factor) + means, 0, 1)
+
+
+def saturate(image: np.ndarray, rng: np.random.Generator, factor: float, shift: float) -> np.ndarray:
+    """Set the S of HSV to S * factor + shift. As published, a grey pixel counts as red (hue 0)."""
+    value = image.max(axis=2, keepdims=True)
+    spread = value - image.min(axis=2, keepdims=True)
+    grey = spread == 0
+    saturation = spread / np.where(value == 0, 1, value)
+    saturation = np.clip(saturation * np.float32(factor) + np.float32(shift), 0, 1)
+    red = np.array([0, 1, 1], dtype=np.float32)
+    distance = np.where(grey, red, (value - image) / np.where(grey, 1, spread))
+    return value * (1 - saturation * distance)
+
+
+def jpeg_compression(image: np.ndarray, rng: np.random.Generator, quality: float) -> np.ndarray:
+    """Through a JPEG file in memory (PIL's defaults, so 4:2:0)."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    _to_pil(image).save(file, "JPEG", quality=int(quality))
+    return _from_pil(Image.open(file))
+
+
+def pixelate(image: np.ndarray, rng: np.random.Generator, scale: float) -> np.ndarray:
+    """Shrink to `scale` and enlarge again, both with a box filter."""
+    from PIL import Image
+
+    height, width = image.shape[:2]
+    small = (max(int(width * scale), 1), max(int(height * scale), 1))
+    box = Image.Resampling.BOX
+    return _from_pil(_to_pil(image).resize(small, box).resize((width, height), box))
+
+
+def elastic_transform(
+    image: np.ndarray, rng: np.random.Generator, alpha: float, sigma: float, affine: float
+) -> np.ndarray:
+    """Pull three points apart (an affine map), then push every pixel along a smoothed random field.
+
+    As published the picture is sampled twice, one after the other: with a mirror at the border for the affine
+    map, with repeated border pixels for the field.
+    """
+    height, width = image.shape[:2]
+    rows, columns = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
+    middle, arm = np.array([width // 2, height // 2]), min(height, width) // 3
+    points = middle + arm * np.array([[1, 1], [1, -1], [-1, -1]])
+    moved = points + rng.uniform(-affine, affine, points.shape)
+    back = np.linalg.solve(np.column_stack([moved, np.ones(3)]), points)
+    x, y = (columns * back[0, axis] + rows * back[1, axis] + back[2, axis] for axis in (0, 1))
+    image = sample(image, y, x, border="mirror")
+    fields = rng.uniform(-1, 1, (height, width, 2)).astype(np.float32)
+    if alpha:
+        push = smooth(fields, sigma, mode="reflect", truncate=3) * np.float32(alpha)
+        image = sample(image, rows + push[..., 1], columns + push[..., 0], border="reflect")
+    return np.clip(image, 0, 1)
+
+
+def _to_pil(image: np.ndarray) -> Any:
+    from PIL import Image
+
+    return Image.fromarray(np.rint(image * 255).astype(np.uint8))
+
+
+def _from_pil(picture: Any) -> np.ndarray:
+    return np.asarray(picture, dtype=np.float32) / 255

@@ -1,0 +1,121 @@
+"""A loaded model on a device, and the function from images in [0, 1] to logits that attacks see."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from testbed.entries import EvalSetting, Model, StandardNormalization, call_by_name
+from testbed.errors import ModelError, TestbedError
+from testbed.run.options import RunOptions
+from testbed.weights import checkpoint_override, load_checkpoint, state_sha256
+
+_AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class LoadedModel:
+    """A model's network on its device, loaded once and kept for all its settings."""
+
+    def __init__(self, entry: Model, device: str, options: RunOptions) -> None:
+        self.entry = entry
+        self.device = torch.device(device)
+        self.amp = _AMP[options.amp] if options.amp else None
+        self.channels_last = options.channels_last
+        self.network = _load(entry, options.checkpoint)
+        if isinstance(self.network, nn.Module):
+            self.network = self.network.eval().to(self.device)
+            if self.channels_last:
+                self.network = self.network.to(memory_format=torch.channels_last)
+        self.weights_sha256 = state_sha256(self.network)
+        if options.compile and isinstance(self.network, nn.Module):
+            self.network = torch.compile(self.network)
+
+    def facts(self) -> dict[str, Any]:
+        """What the provenance of a result says about the model."""
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        return {
+            "weights_sha256": self.weights_sha256,
+            "device": name,
+            "dtype": str(self.amp or torch.float32).removeprefix("torch."),
+            "transform": repr(self.entry.transform),
+            "normalization": repr(self.entry.normalization),
+            "torch_threads": torch.get_num_threads(),
+        }
+
+
+def _load(entry: Model, checkpoint: str | None) -> Any:
+    path = Path(checkpoint) if checkpoint else None
+    try:
+        with checkpoint_override(path) as already_loaded:
+            network = entry.classifier_loader()
+            if path is not None and not already_loaded():
+                network = load_checkpoint(network, path)
+        return network
+    except TestbedError as error:
+        raise ModelError(f"model '{entry.name}' cannot be loaded: {error}") from error
+    except Exception as error:  # loaders are the users' own code
+        raise ModelError(f"model '{entry.name}' cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+class Classifier(nn.Module):
+    """Images in [0, 1] -> logits of one setting's classes: normalise, classify, take the columns."""
+
+    def __init__(self, loaded: LoadedModel, setting: EvalSetting) -> None:
+        super().__init__()
+        self._loaded = loaded  # kept out of the module tree: it is shared between settings
+        self._setting = setting
+        self._normalise = _normalisation(loaded.entry.normalization, loaded.device)
+        self._columns = None
+        if setting.class_sublist is not None and "class_sublist" not in loaded.entry.classify_arguments:
+            self._columns = torch.tensor(setting.class_sublist, device=loaded.device)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        loaded, setting = self._loaded, self._setting
+        images = self._normalise(images)
+        autocast = torch.autocast(loaded.device.type, loaded.amp) if loaded.amp else nullcontext()
+        with autocast:
+            if loaded.entry.classify is None:
+                logits = loaded.network(images)
+            else:
+                logits = call_by_name(
+                    loaded.entry.classify,
+                    loaded.entry.classify_arguments,
+                    images=images,
+                    model=loaded.network,
+                    class_sublist=setting.class_sublist,
+                    adversarial_attack=setting.adversarial_attack,
+                )
+        logits = _as_matrix(logits, len(images), loaded.entry.name).float()
+        if self._columns is None:
+            return logits
+        if int(self._columns.max()) >= logits.shape[1]:
+            raise ModelError(
+                f"model '{loaded.entry.name}' gives {logits.shape[1]} classes, but the setting "
+                f"'{setting.name}' asks for class {int(self._columns.max())}"
+            )
+        return logits[:, self._columns]
+
+
+def _normalisation(normalization: Any, device: torch.device) -> Any:
+    if normalization is None:
+        return lambda images: images
+    if not isinstance(normalization, StandardNormalization):
+        return normalization
+    mean = torch.tensor(normalization.mean, device=device).view(1, 3, 1, 1)
+    std = torch.tensor(normalization.std, device=device).view(1, 3, 1, 1)
+    if normalization.input_space == "BGR":
+        return lambda images: (images.flip(1) - mean) / std
+    return lambda images: (images - mean) / std
+
+
+def _as_matrix(logits: Any, n: int, name: str) -> torch.Tensor:
+    logits = getattr(logits, "logits", logits)
+    if not isinstance(logits, torch.Tensor):
+        logits = torch.as_tensor(logits)
+    if logits.ndim != 2 or logits.shape[0] != n:
+        raise ModelError(f"model '{name}': expected logits of shape ({n}, classes), got {tuple(logits.shape)}")
+    return logits

@@ -1,0 +1,42 @@
+"""Which devices a run may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from testbed.errors import TestbedError
+
+
+def chosen_devices(gpus: Sequence[str] = ()) -> list[str]:
+    """`--gpus 0 1` -> cuda:0, cuda:1; `--gpus cpu cpu` -> two CPU workers; nothing -> all GPUs, else the CPU."""
+    if not gpus:
+        return [f"cuda:{i}" for i in range(_gpu_count())] or ["cpu"]
+    devices = []
+    for word in gpus:
+        if word == "cpu":
+            devices.append("cpu")
+        elif word.isdecimal():
+            if int(word) >= _gpu_count():
+                raise TestbedError(
+                    f"--gpus {word}: this machine has {_gpu_count()} GPU(s) that torch can use; "
+                    "take a lower number or --gpus cpu"
+                )
+            devices.append(f"cuda:{word}")
+        else:
+            raise TestbedError(f"--gpus: expected GPU numbers or cpu, got '{word}'")
+    return devices
+
+
+def _gpu_count() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def threads_per_worker(devices: Sequence[str], asked: int | None) -> int:
+    """Torch threads for each CPU worker: the cores shared out, unless told."""
+    if asked:
+        return asked
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // max(1, sum(d == "cpu" for d in devices)))

@@ -1,0 +1,181 @@
+"""From a dataset index to a prepared image, decoded once and then read from the cache."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from testbed.data.cache import PreparedCache, open_cache
+from testbed.data.samples import Samples
+from testbed.data.transforms import transform_key
+from testbed.entries import EvalSetting, Model, call_by_name
+from testbed.errors import DataError, ImageError
+from testbed.run.options import RunOptions
+from testbed.run.seeding import image_generator
+
+_BATCHES_AHEAD = 2
+
+
+class PreparedImages:
+    """Decode, the setting's transform, the model's transform: a uint8 image (H, W, 3), cached where it can be.
+
+    A transform that is not plain data may return a float array or tensor (3, H, W) in [0, 1]; such images
+    are not cached.
+    """
+
+    def __init__(self, samples: Samples, setting: EvalSetting, model: Model, options: RunOptions) -> None:
+        self._samples = samples
+        self._transforms = [t for t in (setting.transform, model.transform) if t is not None]
+        self._raw = None if self._transforms else getattr(samples.load, "raw", None)
+        keys = [transform_key(setting.transform), transform_key(model.transform)]
+        self._key = None if None in keys else "|".join((samples.fingerprint, samples.cache_salt, *map(str, keys)))
+        self._options = options
+        self._cache: PreparedCache | None = None
+        self._cache_sought = self._raw is not None or self._key is None or options.cache_gb <= 0
+
+    def __getitem__(self, index: int) -> Any:
+        if self._raw is not None:
+            return np.ascontiguousarray(self._raw[index])
+        if self._cache is not None:
+            stored = self._cache.get(index)
+            if stored is not None:
+                return stored
+        image = self._prepare(index)
+        if not self._cache_sought:
+            self._open_cache(image)
+        if self._cache is not None:
+            self._cache.put(index, image)
+        return image
+
+    def open_early(self, index: int) -> None:
+        """Prepare one image first: its shape opens the cache before the threads ask for the others."""
+        if not self._cache_sought:
+            self[index]
+
+    def _prepare(self, index: int) -> Any:
+        image = self._samples.load(index)
+        try:
+            for transform in self._transforms:
+                image = transform(image)
+        except Exception as error:
+            name = self._samples.ids[index]
+            raise ImageError(f"transform of image {name} failed: {type(error).__name__}: {error}") from error
+        if isinstance(image, torch.Tensor) or (isinstance(image, np.ndarray) and image.dtype != np.uint8):
+            return torch.as_tensor(image, dtype=torch.float32)
+        return np.asarray(image, dtype=np.uint8)
+
+    def _open_cache(self, image: Any) -> None:
+        self._cache_sought = True
+        if isinstance(image, np.ndarray):
+            budget = int(self._options.cache_gb * 1e9)
+            folder = Path(self._options.cache_folder)
+            assert self._key is not None
+            self._cache = open_cache(folder, self._key, len(self._samples), image.shape, budget)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images in [0, 1] (still uint8 where nothing has perturbed them) with the rows they belong to."""
+
+    rows: list[int]
+    ids: list[str]
+    targets: torch.Tensor
+    images: torch.Tensor
+
+    def split(self) -> tuple[Batch, Batch]:
+        middle = len(self.rows) // 2
+        halves = (slice(None, middle), slice(middle, None))
+        a, b = (Batch(self.rows[h], self.ids[h], self.targets[h], self.images[h]) for h in halves)
+        return a, b
+
+
+class BatchLoader:
+    """Batches of an evaluation's rows, prepared ahead by threads."""
+
+    def __init__(
+        self,
+        images: PreparedImages,
+        ids: Sequence[str],
+        indices: np.ndarray,
+        targets: np.ndarray,
+        setting: EvalSetting,
+        options: RunOptions,
+        threads: Executor,
+    ) -> None:
+        self._images = images
+        self._ids = ids
+        self._indices = indices
+        self._targets = targets
+        self._setting = setting
+        self._options = options
+        self._threads = threads
+        self.bad_rows: list[int] = []
+
+    def batches(self, start: int, stop: int, size: int) -> Iterator[Batch]:
+        """Rows start..stop in batches of `size`; unreadable images end the run or are noted in bad_rows."""
+        self.bad_rows = []
+        try:
+            self._images.open_early(int(self._indices[start]))
+        except ImageError:
+            pass  # the same image is asked for again below, where a bad one is dealt with
+        pending: deque[list[tuple[int, Future[Any]]]] = deque()
+        for first in range(start, stop, size):
+            rows = range(first, min(first + size, stop))
+            pending.append([(row, self._threads.submit(self._load, row)) for row in rows])
+            if len(pending) > _BATCHES_AHEAD:
+                yield from self._collect(pending.popleft())
+        while pending:
+            yield from self._collect(pending.popleft())
+
+    def _load(self, row: int) -> Any:
+        index = int(self._indices[row])
+        image = self._images[index]
+        perturb = self._setting.perturbation_fn_cpu
+        if perturb is None:
+            return image
+        tensor = image if isinstance(image, torch.Tensor) else unit_range(torch.from_numpy(image)[None])[0]
+        rng = image_generator(self._options.seed, self._setting.noise_key, self._ids[row])
+        taken = self._setting.arguments["perturbation_fn_cpu"]
+        changed = torch.as_tensor(call_by_name(perturb, taken, image=tensor, rng=rng), dtype=torch.float32)
+        if changed.shape != tensor.shape:
+            raise DataError(
+                f"perturbation_fn_cpu of '{self._setting.name}': expected an image of shape "
+                f"{tuple(tensor.shape)}, got {tuple(changed.shape)}"
+            )
+        return changed
+
+    def _collect(self, loading: list[tuple[int, Future[Any]]]) -> Iterator[Batch]:
+        rows, images = [], []
+        for row, future in loading:
+            try:
+                images.append(future.result())
+                rows.append(row)
+            except ImageError:
+                if not self._options.skip_bad_images:
+                    raise
+                self.bad_rows.append(row)
+        if not rows:
+            return
+        shapes = {tuple(i.shape) for i in images}
+        if len(shapes) > 1:
+            raise DataError(
+                f"images of '{self._setting.name}' differ in size after the model's transform "
+                f"({', '.join(map(str, sorted(shapes)[:2]))}): give the model a transform that crops"
+            )
+        stack: torch.Tensor = (
+            torch.stack(images) if isinstance(images[0], torch.Tensor) else torch.from_numpy(np.stack(images))
+        )
+        targets = torch.from_numpy(self._targets[rows])
+        yield Batch(rows, [self._ids[r] for r in rows], targets, stack)
+
+
+def unit_range(images: torch.Tensor) -> torch.Tensor:
+    """uint8 (N, H, W, 3) -> float32 (N, 3, H, W) in [0, 1]."""
+    return images.permute(0, 3, 1, 2).contiguous().float().div_(255)

@@ -1,0 +1,35 @@
+"""What a run is told, as plain data that may cross a process boundary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_CHUNK = 1024
+DEFAULT_CACHE_GB = 10.0
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    data_roots: tuple[str, ...] = ()
+    registry: tuple[str, ...] = ()
+    cache_folder: str = "results/cache"
+    cache_gb: float = DEFAULT_CACHE_GB
+    workers: int = 2  # threads that decode and perturb images, per device
+    threads: int | None = None  # torch threads of a CPU worker; None shares the cores out
+    batch_size: int | None = None  # None takes each model's own
+    chunk_size: int = DEFAULT_CHUNK
+    limit: int | None = None
+    seed: int = 0
+    amp: str | None = None  # "bf16" or "fp16"
+    channels_last: bool = False
+    compile: bool = False
+    logits_dtype: str = "float32"
+    skip_bad_images: bool = False
+    checkpoint: str | None = None
+
+    @property
+    def variant(self) -> str:
+        """What sets these results apart from those of the whole setting with the usual seed."""
+        parts = [f"limit={self.limit}"] if self.limit is not None else []
+        parts += [f"seed={self.seed}"] if self.seed else []
+        return ",".join(parts)

@@ -1,0 +1,162 @@
+"""What is to do: names to pairs, minus what is done, minus what can be derived from stored logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testbed.data.samples import Dataset, Samples
+from testbed.data.select import Selection, select
+from testbed.entries import EvalSetting, Model
+from testbed.errors import DataError, StoreError
+from testbed.registry import Registry
+from testbed.run.options import RunOptions
+from testbed.store import queries
+from testbed.store.database import Store
+
+
+@dataclass
+class Pair:
+    """One model on one setting, and what is to be done about it."""
+
+    model: Model
+    setting: EvalSetting  # as declared
+    action: str = "run"  # run, derive, done, fail
+    stored_model: str = ""  # the name results go under: with a checkpoint it is not the entry's own
+    samples: Samples | None = None
+    selection: Selection | None = None
+    asked: bool = True  # False for a parent that is run only because a derived setting needs it
+    error: str = ""
+    warning: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.stored_model} on {self.setting.name}"
+
+    @property
+    def n_images(self) -> int:
+        return len(self.selection) if self.selection is not None else 0
+
+
+@dataclass
+class Plan:
+    pairs: list[Pair] = field(default_factory=list)
+
+    def having(self, action: str) -> list[Pair]:
+        return [p for p in self.pairs if p.action == action]
+
+    def parent_of(self, pair: Pair) -> Pair | None:
+        name = pair.setting.derived_from
+        for other in self.pairs:
+            if other.stored_model == pair.stored_model and other.setting.name == name:
+                return other
+        return None
+
+    def estimated_seconds(self, speeds: dict[str, float]) -> float | None:
+        """From stored throughput; None where none of the models has been run before."""
+        timed = [p for p in self.having("run") if p.stored_model in speeds]
+        if not timed:
+            return None
+        known = sum(p.n_images / speeds[p.stored_model] for p in timed)
+        images = sum(p.n_images for p in timed)
+        return known * sum(p.n_images for p in self.having("run")) / max(images, 1)
+
+
+def stored_model_name(model: Model, checkpoint: str | None) -> str:
+    return f"{model.name}@{Path(checkpoint).stem}" if checkpoint else model.name
+
+
+def make_plan(
+    registry: Registry,
+    store: Store,
+    models: Sequence[str],
+    eval_settings: Sequence[str],
+    options: RunOptions,
+    overwrite: bool = False,
+) -> Plan:
+    """Every asked pair once, parents of derived settings before their children."""
+    entries = [registry.model(name) for name in registry.expand_models(models)]
+    asked = registry.expand_eval_settings(eval_settings)
+    if options.checkpoint is not None and len(entries) != 1:
+        raise StoreError(f"--checkpoint is for one model at a time, got {len(entries)}")
+    plan = Plan()
+    for entry in entries:
+        stored = stored_model_name(entry, options.checkpoint)
+        done = {
+            (e.eval_setting, e.version)
+            for e in queries.evaluations(store, model=stored, variant=options.variant)
+            if e.status == "completed"
+        }
+        for name in _with_parents(registry, entry, asked):
+            pair = Pair(entry, registry.eval_setting(name), stored_model=stored, asked=name in asked)
+            finished = (pair.setting.name, pair.setting.version) in done
+            if finished and not (overwrite and pair.asked):
+                pair.action = "done"
+            elif _derivable(pair):
+                pair.action = "derive"
+            plan.pairs.append(pair)
+    _drop_idle_parents(plan)
+    _open_data(plan, registry, options)
+    return plan
+
+
+def _derivable(pair: Pair) -> bool:
+    """From stored logits, unless the model's own classify counts votes among the sublist's classes only."""
+    counts_among = "class_sublist" in pair.model.classify_arguments and pair.setting.class_sublist is not None
+    return pair.setting.derived_from is not None and not counts_among
+
+
+def _with_parents(registry: Registry, model: Model, asked: Sequence[str]) -> list[str]:
+    ordered: list[str] = []
+
+    def visit(name: str) -> None:
+        setting = registry.eval_setting(name)
+        if setting.derived_from is not None and _derivable(Pair(model, setting)):
+            visit(setting.derived_from)
+        if name not in ordered:
+            ordered.append(name)
+
+    for name in asked:
+        visit(name)
+    return ordered
+
+
+def _drop_idle_parents(plan: Plan) -> None:
+    """A parent nobody asked for stays only while a child that is still to be derived needs it."""
+    for pair in reversed(plan.pairs):
+        needed = any(plan.parent_of(p) is pair for p in plan.having("derive"))
+        if not pair.asked and not needed:
+            plan.pairs.remove(pair)
+
+
+def _open_data(plan: Plan, registry: Registry, options: RunOptions) -> None:
+    """List the images of every setting that has something to run; a missing dataset fails its own pairs only."""
+    opened: dict[Dataset, Samples | DataError] = {}
+    for pair in plan.having("run"):
+        setting = registry.runnable(pair.setting.name)
+        dataset = setting.dataset
+        assert dataset is not None
+        if dataset not in opened:
+            try:
+                opened[dataset] = dataset.open([Path(r) for r in options.data_roots])
+            except DataError as error:
+                opened[dataset] = error
+        samples = opened[dataset]
+        try:
+            if isinstance(samples, DataError):
+                raise samples
+            columns = getattr(setting.metrics_fn, "columns_are_classes", False)
+            pair.samples = samples
+            pair.selection = select(
+                samples,
+                setting.class_sublist,
+                setting.idx_subsample_list,
+                options.limit,
+                columns,
+            )
+        except DataError as error:
+            pair.action, pair.error = "fail", str(error)
+            continue
+        if setting.size is not None and options.limit is None and setting.size != len(pair.selection):
+            pair.warning = f"expected {setting.size} images, found {len(pair.selection)}"

