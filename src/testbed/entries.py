@@ -98,7 +98,7 @@ class Model:
     adversarial_batch_size: int | None = None
     feature_layer: str | None = None
     explain_layer: str | None = None
-    tags: Sequence[str] = ()
+    tags: tuple[str, ...] = ()
     classify_arguments: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -152,7 +152,7 @@ class EvalSetting:
     parent_eval_setting: str | None = None
     transform: Callable[[Any], Any] | None = None
     probe: Callable[..., Any] | None = None
-    tags: Sequence[str] = ()
+    tags: tuple[str, ...] = ()
     version: int = 1
     noise_key: str = field(init=False, repr=False)
     arguments: Mapping[str, frozenset[str]] = field(init=False, repr=False)

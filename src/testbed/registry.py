@@ -27,7 +27,7 @@ from testbed.errors import EntryError, TestbedError, UnknownName, near_names
 REGISTRY_VARIABLE = "TESTBED_REGISTRY"
 ENTRY_POINT_GROUP = "testbed.registry"
 
-Entry = TypeVar("Entry", Model, EvalSetting)
+Entry = TypeVar("Entry", bound=Model | EvalSetting)
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Shelf(Generic[Entry]):
         self.origins[entry.name] = origin
 
     def tagged(self, tag: str) -> list[str]:
-        return [name for name, entry in self.entries.items() if tag in tuple(entry.tags)]
+        return [name for name, entry in self.entries.items() if tag in entry.tags]
 
     def expand(self, token: str) -> list[str]:
         """The names a word on the command line stands for; empty where it stands for none."""

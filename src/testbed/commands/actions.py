@@ -162,7 +162,7 @@ def status(context: Context) -> None:
 
     models = queries.model_names(context.store)
     settings = queries.eval_setting_names(context.store, context.pattern)
-    states = {(e.model, e.eval_setting): "missing" for e in ()}
+    states: dict[tuple[str, str], str] = {}
     errors = []
     for e in queries.evaluations(context.store):
         word = "done" if e.status == "completed" else e.status

@@ -132,6 +132,7 @@ def main(
     Results go into the database as each pair is whole; a pair that is stored is not run again, and a run that was
     stopped goes on where it was. Example:
 
+    \b
         python eval.py --models resnet50 densenet121 --eval-settings val imagenetv2-matched-frequency --gpus 0 1
     """
     from testbed.data.locate import data_roots

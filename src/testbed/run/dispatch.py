@@ -161,7 +161,7 @@ class Dispatcher:
         if underway is None:  # the pair has failed in the meantime
             return
         underway.running -= 1
-        self._recorder.chunk(task, event.seconds, member.label, event.bad_rows, event.facts)
+        self._recorder.chunk(event, member.label)
         if not underway.waiting and not underway.running:
             del self._underway[task.evaluation_id]
             self._finish(underway.pair, task.evaluation_id)

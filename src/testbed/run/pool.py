@@ -6,6 +6,7 @@ by itself, so entries may hold lambdas.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -120,6 +121,7 @@ class ProcessPool:
 def _serve(connection: Connection, device: str, options: RunOptions, threads: int) -> None:
     """The life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    _keep_freed_memory()
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
@@ -140,6 +142,21 @@ def _serve(connection: Connection, device: str, options: RunOptions, threads: in
             worker.run(task)
         except OSError:  # the parent hung up while the result was being told
             return
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc reuse large blocks instead of handing each back to the system.
+
+    Activations of a batch are allocated and freed layer by layer; without this every layer pays for fresh pages,
+    which cost 60 % of the time of EfficientNet-Lite0 at batch 64 on one core.
+    """
+    mmap_max, trim_threshold = -4, -1  # names of malloc.h
+    try:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(mmap_max, 0)
+        libc.mallopt(trim_threshold, 2**31 - 1)
+    except (OSError, AttributeError):  # another C library
+        pass
 
 
 def _die_with(sentinel: int) -> None:

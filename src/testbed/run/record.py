@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.data.samples import fingerprint_of
+from testbed.errors import StoreError
 from testbed.outputs import Outputs, derive, measure, outputs_of
 from testbed.registry import Registry
-from testbed.run.messages import Task
+from testbed.run.messages import ChunkDone, Task
 from testbed.run.options import RunOptions
 from testbed.run.plan import Pair
 from testbed.store import files, queries
@@ -66,13 +67,25 @@ class Recorder:
         found = queries.evaluations(self.store, pair.stored_model, pair.setting.name, self.options.variant)
         return any(e.status == "completed" and e.version == pair.setting.version for e in found)
 
-    def chunk(self, task: Task, seconds: float, device: str, bad_rows: list[int], facts: dict[str, Any]) -> None:
-        self._facts[task.evaluation_id] = facts
-        self.store.record_chunk(task.evaluation_id, task.start, task.stop, seconds, device, bad_rows)
+    def chunk(self, done: ChunkDone, device: str) -> None:
+        task = done.task
+        self._facts[task.evaluation_id] = dict(done.facts)
+        self.store.record_chunk(
+            task.evaluation_id,
+            start=task.start,
+            stop=task.stop,
+            seconds=done.seconds,
+            device=device,
+            bad_rows=done.bad_rows,
+            weights_sha256=done.facts["weights_sha256"],
+        )
 
     def finish(self, pair: Pair, evaluation_id: int) -> None:
         """All chunks are there: join them, measure, and let the result stand."""
         chunks = self.store.chunk_facts(evaluation_id)
+        if len({c["weights_sha256"] for c in chunks}) > 1:
+            self.store.forget_chunks(evaluation_id)
+            raise StoreError("the model's weights changed while the pair was under way: run it again")
         target = self._logits_path(pair, evaluation_id)
         parts = files.parts_folder(target)
         digests = files.assemble(parts, [c["start"] for c in chunks], pair.n_images, target, self.options.logits_dtype)
@@ -84,6 +97,7 @@ class Recorder:
         outputs = outputs_of(self.store, self.registry, evaluation)
         metrics = measure(pair.setting, pair.model, outputs)
         facts = self._facts.pop(evaluation_id, {})
+        facts.pop("weights_sha256", None)
         seconds = sum(c["seconds"] for c in chunks)
         warnings = [pair.warning] if pair.warning else []
         if bad_rows:
@@ -94,7 +108,7 @@ class Recorder:
             n_bad=len(bad_rows),
             logits_path=relative,
             logits_sha256=digests["logits"],
-            weights_sha256=facts.pop("weights_sha256", None),
+            weights_sha256=chunks[0]["weights_sha256"],
             device=facts.pop("device", None),
             dtype=facts.pop("dtype", None),
             seed=self.options.seed,

@@ -98,8 +98,8 @@ class Store:
 
     # ---- names -------------------------------------------------------------------------------------------
 
-    def ensure_model(self, name: str, arch: str | None = None, tags: Sequence[str] = (), source: str = "own") -> int:
-        values: dict[str, Any] = dict(arch=arch, tags=list(tags), source=source, created_at=now())
+    def ensure_model(self, name: str, arch: str | None = None, tags: Sequence[str] = ()) -> int:
+        values: dict[str, Any] = dict(arch=arch, tags=list(tags), created_at=now())
         return self._ensure(schema.models, {"name": name}, values)
 
     def ensure_eval_setting(self, name: str, version: int = 1, **values: Any) -> int:
@@ -132,7 +132,11 @@ class Store:
         """Take hold of a pair: continue what a dead or failed run left, or begin anew."""
         e = schema.evaluations
         mine = sa.and_(
-            e.c.model_id == model_id, e.c.eval_setting_id == eval_setting_id, e.c.variant == variant, ~e.c.complete
+            e.c.model_id == model_id,
+            e.c.eval_setting_id == eval_setting_id,
+            e.c.variant == variant,
+            e.c.source == "own",
+            ~e.c.complete,
         )
         with self.writing() as connection:
             left = connection.execute(sa.select(e).where(mine)).mappings().first()
@@ -170,14 +174,15 @@ class Store:
         if run is not None and run["ended_at"] is None and _lives(dict(run)):
             raise Busy(f"under way in another run ({run['host']}, process {run['pid']})")
 
-    def record_chunk(
-        self, evaluation_id: int, start: int, stop: int, seconds: float, device: str, bad_rows: list[int]
-    ) -> None:
-        row = dict(
-            evaluation_id=evaluation_id, start=start, stop=stop, seconds=seconds, device=device, bad_rows=bad_rows
-        )
+    def record_chunk(self, evaluation_id: int, **facts: Any) -> None:
+        """One finished chunk: start, stop, seconds, device, bad_rows, weights_sha256."""
         with self.writing() as connection:
-            connection.execute(schema.chunks.insert().values(**row))
+            connection.execute(schema.chunks.insert().values(evaluation_id=evaluation_id, **facts))
+
+    def forget_chunks(self, evaluation_id: int) -> None:
+        """The next run of the pair begins anew."""
+        with self.writing() as connection:
+            connection.execute(schema.chunks.delete().where(schema.chunks.c.evaluation_id == evaluation_id))
 
     def chunk_facts(self, evaluation_id: int) -> list[dict[str, Any]]:
         with self.reading() as connection:
@@ -196,6 +201,7 @@ class Store:
                 e.c.model_id == row["model_id"],
                 e.c.eval_setting_id == row["eval_setting_id"],
                 e.c.variant == row["variant"],
+                e.c.source == row["source"],
                 e.c.complete,
                 e.c.id != evaluation_id,
             )

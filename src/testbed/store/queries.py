@@ -37,9 +37,9 @@ def _names(store: Store, table: sa.Table, pattern: str | None) -> list[str]:
 
 def all_results(store: Store) -> list[dict[str, Any]]:
     """Every metric of every completed evaluation, whatever its version and variant."""
-    names = ("model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n")
-    names += ("variant", "version", "source", "position", "evaluation_id", "finished_at")
-    view = sa.table("all_results", *(sa.column(n) for n in names))
+    facts = ["model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n"]
+    facts += ["variant", "version", "source", "position", "evaluation_id", "finished_at"]
+    view = sa.table("all_results", *(sa.column(name) for name in facts))
     order = (view.c.model, view.c.eval_setting, view.c.version, view.c.position)
     with store.reading() as connection:
         return [dict(r) for r in connection.execute(sa.select(view).order_by(*order)).mappings()]
@@ -51,12 +51,17 @@ def results(
     eval_settings: Sequence[str] | None = None,
     metric: str | None = None,
     variant: str = "",
+    source: str | None = "own",
 ) -> list[dict[str, Any]]:
-    """Rows of one variant, newest version of each setting, filtered by names or globs, in a stable order."""
+    """Rows of one variant, newest version of each setting, filtered by names or globs, in a stable order.
+
+    Published results come only when their source is named, or with source None, which takes all.
+    """
     rows = [
         r
         for r in all_results(store)
         if r["variant"] == variant
+        and (source is None or r["source"] == source)
         and (metric is None or r["metric"] == metric)
         and matches(r["model"], models)
         and matches(r["eval_setting"], eval_settings)
@@ -83,12 +88,16 @@ class Evaluation:
 
 
 def evaluations(
-    store: Store, model: str | None = None, eval_setting: str | None = None, variant: str | None = None
+    store: Store,
+    model: str | None = None,
+    eval_setting: str | None = None,
+    variant: str | None = None,
+    source: str | None = "own",
 ) -> list[Evaluation]:
     e, m, s = schema.evaluations, schema.models, schema.eval_settings
     query = sa.select(e, m.c.name.label("model"), s.c.name.label("eval_setting"), s.c.version.label("version"))
     query = query.join(m, m.c.id == e.c.model_id).join(s, s.c.id == e.c.eval_setting_id)
-    for column, value in ((m.c.name, model), (s.c.name, eval_setting), (e.c.variant, variant)):
+    for column, value in ((m.c.name, model), (s.c.name, eval_setting), (e.c.variant, variant), (e.c.source, source)):
         if value is not None:
             query = query.where(column == value)
     with store.reading() as connection:

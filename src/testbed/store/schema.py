@@ -34,7 +34,6 @@ models = sa.Table(
     sa.Column("name", sa.String(255), nullable=False, unique=True),
     sa.Column("arch", sa.String(255)),
     sa.Column("tags", sa.JSON, nullable=False),
-    sa.Column("source", sa.String(64), nullable=False, default="own"),  # "own", or where results were published
     sa.Column("created_at", sa.String(32), nullable=False),
 )
 
@@ -53,7 +52,7 @@ eval_settings = sa.Table(
     sa.UniqueConstraint("name", "version"),
 )
 
-# At most two rows per (model, setting, variant): the completed one, and one that is running or has failed.
+# At most two rows per (model, setting, variant, source): the completed one, and one that is running or has failed.
 evaluations = sa.Table(
     "evaluations",
     tables,
@@ -62,6 +61,8 @@ evaluations = sa.Table(
     sa.Column("eval_setting_id", sa.ForeignKey("eval_settings.id", ondelete="CASCADE"), nullable=False),
     # "" for the whole setting; "limit=500" or "seed=3" for results that must not be mixed with it
     sa.Column("variant", sa.String(64), nullable=False, default=""),
+    # "own" for what was run here; otherwise where the numbers were published, which have no logits
+    sa.Column("source", sa.String(64), nullable=False, default="own"),
     sa.Column("complete", sa.Boolean, nullable=False),
     sa.Column("status", sa.String(16), nullable=False),  # running, failed, completed
     sa.Column("run_id", sa.ForeignKey("runs.id")),
@@ -84,7 +85,7 @@ evaluations = sa.Table(
     sa.Column("provenance", sa.JSON),
     sa.Column("created_at", sa.String(32), nullable=False),
     sa.Column("finished_at", sa.String(32)),
-    sa.UniqueConstraint("model_id", "eval_setting_id", "variant", "complete"),
+    sa.UniqueConstraint("model_id", "eval_setting_id", "variant", "source", "complete"),
     sqlite_autoincrement=True,  # ids name logits files: none is ever given twice
 )
 
@@ -97,6 +98,7 @@ chunks = sa.Table(
     sa.Column("seconds", sa.Float, nullable=False),
     sa.Column("device", sa.String(64), nullable=False),
     sa.Column("bad_rows", sa.JSON, nullable=False),
+    sa.Column("weights_sha256", sa.String(64)),  # chunks of different weights are never joined
 )
 
 metrics = sa.Table(
@@ -123,11 +125,11 @@ WHERE e.status = 'completed'{where}
 _NEWEST = " AND s.version = (SELECT MAX(t.version) FROM eval_settings t WHERE t.name = s.name)"
 
 VIEWS = {
-    # What plots, notebooks and R read: whole settings, newest version of each.
-    "results": _SELECT.format(more="", where=" AND e.variant = ''" + _NEWEST),
+    # What plots, notebooks and R read: own results on whole settings, newest version of each.
+    "results": _SELECT.format(more="", where=" AND e.variant = '' AND e.source = 'own'" + _NEWEST),
     # Everything, with what tells the rows apart.
     "all_results": _SELECT.format(
-        more=", e.variant AS variant, s.version AS version, m.source AS source, x.position AS position,"
+        more=", e.variant AS variant, s.version AS version, e.source AS source, x.position AS position,"
         " e.id AS evaluation_id, e.finished_at AS finished_at",
         where="",
     ),

@@ -85,7 +85,8 @@ def perlin_noise(image: np.ndarray, rng: np.random.Generator, level: float) -> n
         noise = slope_y @ chosen[..., 0] @ value_x.T + value_y @ chosen[..., 1] @ slope_x.T
         turbulence += np.abs(noise) * np.float32(1.5 / octave)
     alpha = np.float32(level / 10 * 0.5)
-    return (1 - alpha) * image + alpha * np.clip(turbulence * 0.5 + 0.5, 0, 1)[..., None]
+    cloud = np.minimum(turbulence * np.float32(0.5) + np.float32(0.5), 1)
+    return np.clip((1 - alpha) * image + alpha * cloud[..., None], 0, 1)
 
 
 def _lattice(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -19,8 +19,6 @@ def defocus_blur(image: np.ndarray, rng: np.random.Generator, radius: float, ali
     """Spread each pixel over a disk whose edge is softened a little; the border is a mirror."""
     kernel = disk(radius, alias_sigma)
     reach = kernel.shape[0] // 2
-    if min(image.shape[:2]) <= reach:
-        raise ValueError(f"defocus_blur: expected an image of more than {reach} pixels a side, got {image.shape[:2]}")
     padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
     blurred = _few_taps(padded, kernel) if reach <= 2 else _by_fourier(padded, radius, alias_sigma)
     height, width = image.shape[:2]

@@ -16,10 +16,12 @@ from testbed.perturb.corruptions.filters import sample, smooth
 
 def brightness(image: np.ndarray, rng: np.random.Generator, shift: float) -> np.ndarray:
     """Add `shift` to the V of HSV. Black turns grey: it has no hue."""
-    value = image.max(axis=2, keepdims=True)
+    value = _largest(image)
     lifted = np.minimum(value + np.float32(shift), 1)
     black = value == 0
-    return np.where(black, lifted, image * (lifted / np.where(black, 1, value)))
+    scaled = image * (lifted / np.where(black, 1, value))[..., None]
+    scaled[black] = np.float32(shift)
+    return np.clip(scaled, 0, 1, out=scaled)
 
 
 def contrast(image: np.ndarray, rng: np.random.Generator, factor: float) -> np.ndarray:
@@ -30,14 +32,15 @@ def contrast(image: np.ndarray, rng: np.random.Generator, factor: float) -> np.n
 
 def saturate(image: np.ndarray, rng: np.random.Generator, factor: float, shift: float) -> np.ndarray:
     """Set the S of HSV to S * factor + shift. As published, a grey pixel counts as red (hue 0)."""
-    value = image.max(axis=2, keepdims=True)
-    spread = value - image.min(axis=2, keepdims=True)
+    value = _largest(image)
+    spread = value + _largest(-image)
     grey = spread == 0
     saturation = spread / np.where(value == 0, 1, value)
     saturation = np.clip(saturation * np.float32(factor) + np.float32(shift), 0, 1)
-    red = np.array([0, 1, 1], dtype=np.float32)
-    distance = np.where(grey, red, (value - image) / np.where(grey, 1, spread))
-    return value * (1 - saturation * distance)
+    stretch = value * saturation / np.where(grey, 1, spread)
+    out = value[..., None] - (value[..., None] - image) * stretch[..., None]
+    out[grey, 1:] = (value * (1 - saturation))[grey, None]
+    return np.clip(out, 0, 1, out=out)
 
 
 def jpeg_compression(image: np.ndarray, rng: np.random.Generator, quality: float) -> np.ndarray:
@@ -75,11 +78,15 @@ def elastic_transform(
     back = np.linalg.solve(np.column_stack([moved, np.ones(3)]), points)
     x, y = (columns * back[0, axis] + rows * back[1, axis] + back[2, axis] for axis in (0, 1))
     image = sample(image, y, x, border="mirror")
-    fields = rng.uniform(-1, 1, (height, width, 2)).astype(np.float32)
+    fields = np.stack([rng.uniform(-1, 1, (height, width)) for _ in "xy"], axis=2).astype(np.float32)
     if alpha:
         push = smooth(fields, sigma, mode="reflect", truncate=3) * np.float32(alpha)
         image = sample(image, rows + push[..., 1], columns + push[..., 0], border="reflect")
     return np.clip(image, 0, 1)
+
+
+def _largest(image: np.ndarray) -> np.ndarray:
+    return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
 
 
 def _to_pil(image: np.ndarray) -> Any:

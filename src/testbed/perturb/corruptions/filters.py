@@ -2,6 +2,7 @@
 
 Smoothing and zooming are linear along each axis, border rule included, so each is a small sparse matrix that is
 made once per side length and kept. Sparse products run in one fixed order, whatever the number of threads.
+(Only a smoothing wider than the picture is a full matrix.)
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy as np
 def along_both_axes(down: Any, across: Any, image: np.ndarray) -> np.ndarray:
     """Apply the matrix `down` to the columns and `across` to the rows of an HW or HWC array."""
     height, width = image.shape[:2]
-    rows = (down @ image.reshape(height, -1)).reshape(-1, *image.shape[1:])
-    turned = np.ascontiguousarray(rows.swapaxes(0, 1))
-    columns = (across @ turned.reshape(width, -1)).reshape(-1, *turned.shape[1:])
-    return np.ascontiguousarray(columns.swapaxes(0, 1))
+    planes = image.reshape(height, width, -1).transpose(1, 2, 0)
+    turned = across @ np.ascontiguousarray(planes).reshape(width, -1)
+    rows = turned.reshape(-1, height).T
+    out = down @ np.ascontiguousarray(rows)
+    return out.reshape(-1, turned.shape[0], *image.shape[2:])
 
 
 def smooth(image: np.ndarray, sigma: float, mode: str = "nearest", truncate: float = 4.0) -> np.ndarray:
@@ -59,7 +61,8 @@ def zoom_crop(side: int, factor: float) -> int:
 def _sparse(matrix: np.ndarray) -> Any:
     from scipy.sparse import csr_matrix
 
-    return csr_matrix(matrix.astype(np.float32))
+    matrix = matrix.astype(np.float32)
+    return matrix if np.count_nonzero(matrix) > matrix.size / 2 else csr_matrix(matrix)
 
 
 def sample(image: np.ndarray, rows: np.ndarray, columns: np.ndarray, border: str) -> np.ndarray:
@@ -67,30 +70,37 @@ def sample(image: np.ndarray, rows: np.ndarray, columns: np.ndarray, border: str
 
     Beyond the border: "mirror" (the last pixel is the mirror), "reflect" (it is repeated) or "zero".
     """
-    height, width, channels = image.shape
-    top, left = np.floor(rows), np.floor(columns)
-    down = (rows - top).astype(np.float32)[..., None]
-    right = (columns - left).astype(np.float32)[..., None]
-    first_row, first_column = top.astype(np.intp), left.astype(np.intp)
     if border == "zero":
         image = np.pad(image, ((1, 1), (1, 1), (0, 0)))
-        height, width = height + 2, width + 2
-        first_row, first_column = first_row + 1, first_column + 1
+        rows, columns = rows + 1, columns + 1
+    height, width, channels = image.shape
+    top, left = np.floor(rows), np.floor(columns)
+    down, right = (rows - top).astype(np.float32), (columns - left).astype(np.float32)
+    first_row, first_column = top.astype(np.intp), left.astype(np.intp)
     above, below = (_fold(first_row + step, height, border) * width for step in (0, 1))
     before, behind = (_fold(first_column + step, width, border) for step in (0, 1))
-    flat = image.reshape(-1, channels)
-    upper = flat[above + before] * (1 - right) + flat[above + behind] * right
-    lower = flat[below + before] * (1 - right) + flat[below + behind] * right
-    return upper * (1 - down) + lower * down
+    corners = (
+        (above + before, (1 - down) * (1 - right)),
+        (above + behind, (1 - down) * right),
+        (below + before, down * (1 - right)),
+        (below + behind, down * right),
+    )
+    out = np.zeros((channels, *rows.shape), dtype=np.float32)
+    for plane, total in zip(image.transpose(2, 0, 1), out, strict=True):
+        flat = np.ascontiguousarray(plane).reshape(-1)
+        for place, weight in corners:
+            total += flat.take(place) * weight
+    return out.transpose(1, 2, 0)
 
 
 def _fold(index: np.ndarray, side: int, border: str) -> np.ndarray:
     """Bring indices beyond the border back to 0 .. side - 1."""
     if border == "zero":  # the picture has a black frame by now
         return np.clip(index, 0, side - 1)
-    period = max(2 * side - 2, 1) if border == "mirror" else 2 * side
-    index = index % period
-    last = period if border == "mirror" else period - 1
+    period, last = (max(2 * side - 2, 1), 2 * side - 2) if border == "mirror" else (2 * side, 2 * side - 1)
+    if index.min() < -side or index.max() > 2 * side - 2:
+        index = index % period
+    index = np.where(index < 0, last - period - index, index)
     return np.where(index < side, index, last - index)
 
 

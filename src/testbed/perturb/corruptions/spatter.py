@@ -13,9 +13,8 @@ from testbed.perturb.corruptions.filters import smooth
 _WATER = np.array([175, 238, 238], dtype=np.float32) / 255
 _MUD = np.array([63, 42, 20], dtype=np.float32) / 255
 _EMBOSS = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))
-# Chamfer lengths of one step aside, one diagonal step and one knight's move, in 1/65536 of a pixel (OpenCV, 5 x 5).
+# OpenCV's 5 x 5 chamfer: a step aside, a diagonal step and a knight's move, in 1/65536 of a pixel.
 _ASIDE, _DIAGONAL, _KNIGHT = 65536, round(1.4 * 65536), round(2.1969 * 65536)
-_FAR = 1 << 28
 
 
 def spatter(
@@ -29,24 +28,28 @@ def spatter(
     mud: float,
 ) -> np.ndarray:
     """Smoothed noise above a threshold is liquid: water adds a shaded pale turquoise, mud covers with brown."""
-    layer = rng.standard_normal(image.shape[:2]) * sigma + mean
-    layer = smooth(layer.astype(np.float32), blur_sigma)
+    layer = rng.standard_normal(image.shape[:2], dtype=np.float32) * np.float32(sigma) + np.float32(mean)
+    layer = smooth(layer, blur_sigma)
     layer[layer < threshold] = 0
     if mud:
         cover = smooth((layer > threshold).astype(np.float32), strength)
         cover[cover < 0.8] = 0
-        return np.clip(image * (1 - cover[..., None]) + _MUD * cover[..., None], 0, 1)
+        return np.clip(image * (1 - cover[..., None]) + _tinted(cover, _MUD), 0, 1)
     levels = np.minimum(layer * 255, 255).astype(np.uint8)
     light = levels * _relief(levels).astype(np.float32)
     brightest = light.max()
     if brightest > 0:
         light *= np.float32(strength) / brightest
-    return np.clip(image + light[..., None] * _WATER, 0, 1)
+    return np.clip(image + _tinted(light, _WATER), 0, 1)
+
+
+def _tinted(layer: np.ndarray, colour: np.ndarray) -> np.ndarray:
+    return (colour[:, None, None] * layer).transpose(1, 2, 0)
 
 
 def _relief(levels: np.ndarray) -> np.ndarray:
     """How drops are shaded: the distance to their outline, equalised, lit from one corner."""
-    distance = np.minimum(chamfer_distance(canny(levels, 50, 150)), np.float32(20))
+    distance = chamfer_distance(canny(levels, 50, 150), limit=20)
     distance = equalised((_box_sum(distance.astype(np.float64)) / 9).astype(np.float32).astype(np.uint8))
     padded = np.pad(distance.astype(np.int32), 1, mode="reflect")
     height, width = levels.shape
@@ -94,28 +97,33 @@ def _is_ridge(strength: np.ndarray, dx: np.ndarray, dy: np.ndarray) -> np.ndarra
     return np.where(steep < flat_limit, sideways, np.where(steep > steep_limit, upright, slanted))
 
 
-def chamfer_distance(edges: np.ndarray) -> np.ndarray:
-    """The distance of every pixel to the next edge, by 5 x 5 chamfer steps: one sweep down and one up."""
-    distance = np.where(edges, 0, _FAR).astype(np.int32)
-    _sweep(distance)
-    _sweep(distance[::-1, ::-1])
-    return (distance / np.float64(65536)).astype(np.float32)
+def chamfer_distance(edges: np.ndarray, limit: int) -> np.ndarray:
+    """The length of the shortest 5 x 5 chamfer path from each pixel to an edge, at most `limit`.
+
+    In every row only the nearest edge counts, so the least is sought over rows up to `limit` away.
+    """
+    height, width = edges.shape
+    column = np.arange(width)
+    left = np.maximum.accumulate(np.where(edges, column, -width), axis=1)
+    right = np.minimum.accumulate(np.where(edges, column, 2 * width)[:, ::-1], axis=1)[:, ::-1]
+    beside = np.minimum(np.minimum(column - left, right - column), limit)
+    distance = np.full(edges.shape, limit, dtype=np.float32)
+    for rows, lengths in enumerate(_chamfer_lengths(limit)[:height]):
+        if rows >= distance.max():
+            break
+        there = lengths.take(beside)
+        np.minimum(distance[rows:], there[: height - rows], out=distance[rows:])
+        np.minimum(distance[: height - rows], there[rows:], out=distance[: height - rows])
+    return distance
 
 
-def _sweep(distance: np.ndarray) -> None:
-    """Carry distances from the two rows above and from the left; in place."""
-    width = distance.shape[1]
-    ramp = np.arange(width, dtype=np.int32) * _ASIDE
-    near = np.full(width + 4, _FAR, dtype=np.int32)  # the row above, with room for two steps aside
-    far = near.copy()
-    moves = ((near, 2, _ASIDE), (near, 1, _DIAGONAL), (near, 3, _DIAGONAL))
-    knights = ((near, 0, _KNIGHT), (near, 4, _KNIGHT), (far, 1, _KNIGHT), (far, 3, _KNIGHT))
-    for row in distance:
-        for source, start, length in moves + knights:
-            np.minimum(row, source[start : start + width] + length, out=row)
-        row[:] = np.minimum.accumulate(row - ramp) + ramp
-        far[:] = near
-        near[2:-2] = row
+def _chamfer_lengths(limit: int) -> np.ndarray:
+    """Path lengths by rows and columns between two pixels: knight's moves, the rest straight or diagonal."""
+    rows, columns = np.mgrid[: limit + 1, : limit + 1]
+    longer, shorter = np.maximum(rows, columns), np.minimum(rows, columns)
+    flat = shorter * _KNIGHT + (longer - 2 * shorter) * _ASIDE
+    steep = (longer - shorter) * _KNIGHT + (2 * shorter - longer) * _DIAGONAL
+    return (np.where(2 * shorter <= longer, flat, steep) / 65536).astype(np.float32)
 
 
 def equalised(levels: np.ndarray) -> np.ndarray:

@@ -85,8 +85,9 @@ def frost(image: np.ndarray, rng: np.random.Generator, keep: float, weight: floa
     A texture smaller than the picture is enlarged until it covers it, where the published program would stop.
     """
     height, width = image.shape[:2]
-    name = _FROST_FILES[rng.integers(len(_FROST_FILES))]
-    texture = _frost_texture(str(frost_folder() / name), texture_scale, height, width)
+    path = str(frost_folder() / _FROST_FILES[rng.integers(len(_FROST_FILES))])
+    rows, columns = _frost_picture(path).shape[:2]
+    texture = _frost_texture(path, max(texture_scale, (height + 1) / rows, (width + 1) / columns))
     top = rng.integers(max(texture.shape[0] - height, 1))
     left = rng.integers(max(texture.shape[1] - width, 1))
     crop = texture[top : top + height, left : left + width]
@@ -96,7 +97,7 @@ def frost(image: np.ndarray, rng: np.random.Generator, keep: float, weight: floa
 def frost_folder() -> Path:
     """TESTBED_FROST, else the first folder `frost` under the folders of TESTBED_DATA (default: data)."""
     named = os.environ.get("TESTBED_FROST")
-    roots = [part for part in os.environ.get("TESTBED_DATA", "data").split(os.pathsep) if part]
+    roots = [part for part in (os.environ.get("TESTBED_DATA") or "data").split(os.pathsep) if part]
     places = [Path(named)] if named else [Path(root) / "frost" for root in roots]
     for place in places:
         if all((place / name).is_file() for name in _FROST_FILES):
@@ -109,20 +110,21 @@ def frost_folder() -> Path:
 
 
 @lru_cache(maxsize=len(_FROST_FILES))
-def _frost_texture(path: str, scale: float, height: int, width: int) -> np.ndarray:
-    """The texture as bytes, scaled, and enlarged further where it would not cover height x width."""
+def _frost_picture(path: str) -> np.ndarray:
     from PIL import Image
 
     with Image.open(path) as picture:
-        texture = np.asarray(picture.convert("RGB"))
-    rows, columns = texture.shape[:2]
-    scale = max(scale, (height + 1) / rows, (width + 1) / columns)
+        return np.asarray(picture.convert("RGB"))
+
+
+@lru_cache(maxsize=2 * len(_FROST_FILES))
+def _frost_texture(path: str, scale: float) -> np.ndarray:
+    """The texture as bytes, scaled as OpenCV does it."""
+    picture = _frost_picture(path)
     if scale == 1:
-        return texture
-    down = _linear(rows, round(rows * scale), scale)
-    across = _linear(columns, round(columns * scale), scale)
-    scaled = along_both_axes(down, across, texture.astype(np.float32))
-    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+        return picture
+    down, across = (_linear(side, round(side * scale), scale) for side in picture.shape[:2])
+    return np.clip(np.rint(along_both_axes(down, across, picture.astype(np.float32))), 0, 255).astype(np.uint8)
 
 
 def _linear(side: int, new_side: int, scale: float) -> np.ndarray:
