@@ -22,13 +22,13 @@ def training_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def training_images() -> tuple[np.ndarray, np.ndarray]:
+def digits_training_images() -> tuple[np.ndarray, np.ndarray]:
     digits, labels = training_digits()
     return drawn(digits), labels
 
 
 @functools.cache
-def test_images() -> tuple[np.ndarray, np.ndarray]:
+def digits_test_images() -> tuple[np.ndarray, np.ndarray]:
     digits, labels = _part(training=False)
     return drawn(digits), labels
 

@@ -67,16 +67,31 @@ def open_cache(root: Path, key: str, n_images: int, shape: tuple[int, ...], budg
     needed = n_images * int(np.prod(shape))
     if needed > budget_bytes:
         return None
-    folder = root / hashlib.sha256(f"{key}|{shape}".encode()).hexdigest()[:24]
+    folder = _folder(root, key)
     with _opening:
         try:
             _make_room(root, budget_bytes - needed, keep=folder)
             folder.mkdir(parents=True, exist_ok=True)
             # Its time of change says when the cache was last opened: the oldest goes first.
-            (folder / _INFO).write_text(json.dumps({"key": key, "bytes": needed}))
+            aside = folder / f"{_INFO}.{os.getpid()}"
+            aside.write_text(json.dumps({"key": key, "bytes": needed, "shape": shape}))
+            aside.replace(folder / _INFO)
             return PreparedCache(folder, n_images, shape)
         except OSError:
             return None
+
+
+def reopen_cache(root: Path, key: str, n_images: int, budget_bytes: int) -> PreparedCache | None:
+    """The cache for `key` if there is one already: its shape is known without preparing an image."""
+    try:
+        shape = tuple(json.loads((_folder(root, key) / _INFO).read_text())["shape"])
+    except (OSError, ValueError, KeyError):
+        return None
+    return open_cache(root, key, n_images, shape, budget_bytes)
+
+
+def _folder(root: Path, key: str) -> Path:
+    return root / hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
 def _make_room(root: Path, room: int, keep: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from testbed.data.cache import PreparedCache, open_cache
+from testbed.data.cache import PreparedCache, open_cache, reopen_cache
 from testbed.data.samples import Samples
 from testbed.data.transforms import transform_key
 from testbed.entries import EvalSetting, Model, call_by_name
@@ -37,6 +37,7 @@ class PreparedImages:
         keys = [transform_key(setting.transform), transform_key(model.transform)]
         self._key = None if None in keys else "|".join((samples.fingerprint, samples.cache_salt, *map(str, keys)))
         self._options = options
+        self._budget = int(options.cache_gb * 1e9)
         self._cache: PreparedCache | None = None
         self._cache_sought = self._raw is not None or self._key is None or options.cache_gb <= 0
 
@@ -55,7 +56,12 @@ class PreparedImages:
         return image
 
     def open_early(self, index: int) -> None:
-        """Prepare one image first: its shape opens the cache before the threads ask for the others."""
+        """Open the cache before the threads ask for images; a new one needs the shape of a first image."""
+        if self._cache_sought:
+            return
+        assert self._key is not None
+        self._cache = reopen_cache(Path(self._options.cache_folder), self._key, len(self._samples), self._budget)
+        self._cache_sought = self._cache is not None
         if not self._cache_sought:
             self[index]
 
@@ -74,10 +80,9 @@ class PreparedImages:
     def _open_cache(self, image: Any) -> None:
         self._cache_sought = True
         if isinstance(image, np.ndarray):
-            budget = int(self._options.cache_gb * 1e9)
             folder = Path(self._options.cache_folder)
             assert self._key is not None
-            self._cache = open_cache(folder, self._key, len(self._samples), image.shape, budget)
+            self._cache = open_cache(folder, self._key, len(self._samples), image.shape, self._budget)
 
 
 @dataclass(frozen=True)

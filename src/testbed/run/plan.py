@@ -88,8 +88,9 @@ def make_plan(
             for e in queries.evaluations(store, model=stored, variant=options.variant)
             if e.status == "completed"
         }
-        for name in _with_parents(registry, entry, asked):
-            pair = Pair(entry, registry.eval_setting(name), stored_model=stored, asked=name in asked)
+        wanted = [*asked, *_followers(registry, asked, done)] if overwrite else asked
+        for name in _with_parents(registry, entry, wanted):
+            pair = Pair(entry, registry.eval_setting(name), stored_model=stored, asked=name in wanted)
             finished = (pair.setting.name, pair.setting.version) in done
             if finished and not (overwrite and pair.asked):
                 pair.action = "done"
@@ -120,6 +121,16 @@ def _with_parents(registry: Registry, model: Model, asked: Sequence[str]) -> lis
     for name in asked:
         visit(name)
     return ordered
+
+
+def _followers(registry: Registry, asked: Sequence[str], done: set[tuple[str, int]]) -> list[str]:
+    """Stored results derived from what is run again: they are derived again with it."""
+    stored = {name for name, _ in done}
+    found: list[str] = []
+    for name, setting in registry.eval_settings.entries.items():
+        if name in stored and name not in asked and setting.derived_from in {*asked, *found}:
+            found.append(name)
+    return found
 
 
 def _drop_idle_parents(plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
@@ -141,7 +142,7 @@ class Store:
         with self.writing() as connection:
             left = connection.execute(sa.select(e).where(mine)).mappings().first()
             if left is not None:
-                self._refuse_if_alive(connection, left["run_id"])
+                self.refuse_if_alive(connection, left["run_id"])
                 same = left["dataset_fingerprint"] == fingerprint and left["n_images"] == n_images
                 if resumable and same and left["chunk_size"]:
                     values: dict[str, Any] = dict(status="running", run_id=self.run_id, error=None)
@@ -167,7 +168,8 @@ class Store:
             assert inserted is not None
             return Claim(int(inserted[0]), chunk_size, ())
 
-    def _refuse_if_alive(self, connection: sa.Connection, run_id: str | None) -> None:
+    def refuse_if_alive(self, connection: sa.Connection, run_id: str | None) -> None:
+        """Raises Busy where a run that is not this one holds the evaluation and lives."""
         if run_id is None or run_id == self.run_id:
             return
         run = connection.execute(sa.select(schema.runs).where(schema.runs.c.id == run_id)).mappings().first()
@@ -175,9 +177,14 @@ class Store:
             raise Busy(f"under way in another run ({run['host']}, process {run['pid']})")
 
     def record_chunk(self, evaluation_id: int, **facts: Any) -> None:
-        """One finished chunk: start, stop, seconds, device, bad_rows, weights_sha256."""
+        """One finished chunk: start, stop, seconds, device, bad_rows, weights_sha256.
+
+        It replaces an earlier record of the chunk, whose file was lost.
+        """
+        c = schema.chunks
         with self.writing() as connection:
-            connection.execute(schema.chunks.insert().values(evaluation_id=evaluation_id, **facts))
+            connection.execute(c.delete().where(c.c.evaluation_id == evaluation_id, c.c.start == facts["start"]))
+            connection.execute(c.insert().values(evaluation_id=evaluation_id, **facts))
 
     def forget_chunks(self, evaluation_id: int) -> None:
         """The next run of the pair begins anew."""
@@ -224,10 +231,10 @@ class Store:
                 evaluation_id=evaluation_id,
                 name=name,
                 position=i,
-                value=m.value,
-                ci_low=m.ci_low,
-                ci_high=m.ci_high,
-                n=m.n,
+                value=_number(m.value),
+                ci_low=_number(m.ci_low),
+                ci_high=_number(m.ci_high),
+                n=None if m.n is None else int(m.n),
             )
             for i, (name, m) in enumerate(metrics.items())
         ]
@@ -239,6 +246,11 @@ class Store:
         with self.writing() as connection:
             values = dict(status="failed", error=error, finished_at=now())
             connection.execute(e.update().where(e.c.id == evaluation_id).values(**values))
+
+
+def _number(value: Any) -> float | None:
+    """A plain float for every driver; what is not a number is NULL, which is all SQLite has for it."""
+    return None if value is None or math.isnan(value) else float(value)
 
 
 def _lives(run: Mapping[str, Any]) -> bool:

@@ -425,7 +425,7 @@ def main(path: str, frost: str) -> None:
     written = {"source": __doc__, "seed": SEED, "constants": {}, "noise": {}}
     for SIZE in (32, 64, 224):
         image = picture(SIZE, SIZE)
-        arrays[f"picture/{SIZE}"] = image
+        arrays[f"picture/{SIZE}"] = np.ascontiguousarray(image.transpose(2, 0, 1))
         arrays[f"places/{SIZE}"] = places(SIZE, SIZE).astype(np.uint8)
         y, x = places(SIZE, SIZE).T
         space, published = load(path, frost)
@@ -450,7 +450,16 @@ def main(path: str, frost: str) -> None:
             arrays[f"{name}/{SIZE}"] = np.array(rows, dtype=np.uint8)
     here = Path(__file__).parent
     np.savez_compressed(here / "corruptions.npz", **arrays)
-    (here / "corruptions.json").write_text(json.dumps(written, indent=1) + "\n")
+    (here / "corruptions.json").write_text(as_lines(written) + "\n")
+
+
+def as_lines(value: dict, indent: int = 1) -> str:
+    """JSON with one line for each corruption."""
+    rows = [
+        f"{json.dumps(str(key))}: {as_lines(entry, indent + 1) if isinstance(entry, dict) else json.dumps(entry)}"
+        for key, entry in value.items()
+    ]
+    return "{\n" + ",\n".join(" " * indent + row for row in rows) + "\n" + " " * (indent - 1) + "}"
 
 
 SIZE = 224

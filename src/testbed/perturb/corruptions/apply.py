@@ -60,9 +60,10 @@ class Corruption:
     def __call__(self, image: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         import torch
 
-        if image.ndim != 3 or image.shape[0] != 3:
+        if image.ndim != 3 or image.shape[0] != 3 or min(image.shape) < 2:
             raise ValueError(
-                f"corruption {self.name!r}: expected one image of shape (3, height, width), got {tuple(image.shape)}"
+                f"corruption {self.name!r}: expected one image of shape (3, height, width), at least 2 pixels a side, "
+                f"got {tuple(image.shape)}"
             )
         # HWC to look at, but each plane whole in memory: that is what most functions run fastest on.
         planes = np.ascontiguousarray(image.detach().cpu().numpy(), dtype=np.float32)

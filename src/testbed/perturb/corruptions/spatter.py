@@ -27,7 +27,10 @@ def spatter(
     strength: float,
     mud: float,
 ) -> np.ndarray:
-    """Smoothed noise above a threshold is liquid: water adds a shaded pale turquoise, mud covers with brown."""
+    """Smoothed noise above a threshold is liquid: water adds a shaded pale turquoise, mud covers with brown.
+
+    Liquid above 1 (seldom, and only in small pictures) stays white; the published cast to bytes wraps it to black.
+    """
     layer = rng.standard_normal(image.shape[:2], dtype=np.float32) * np.float32(sigma) + np.float32(mean)
     layer = smooth(layer, blur_sigma)
     layer[layer < threshold] = 0

@@ -1,0 +1,43 @@
+# make demo | test | lint | bench | clean. The environment is made in .venv where it is missing.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+DEMO := results/demo.db
+
+.PHONY: demo test test-long lint format bench clean
+
+demo: $(VENV)/.installed
+	@$(BIN)/python eval.py --models digits-models --eval-settings digits-demo --db $(DEMO)
+	@$(BIN)/python plotting/scatter.py --db $(DEMO) --x digits --y 'digits.*' --names --out results/figures/digits
+	@$(BIN)/python db.py --db $(DEMO) --save-logits digits results/logits-of-digits
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long"
+
+test-long: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m long
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/.installed: requirements.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+$(VENV)/.installed-dev: requirements.txt requirements-dev.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@ $(VENV)/.installed

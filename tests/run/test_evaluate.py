@@ -1,0 +1,170 @@
+"""What a run computes: the numbers, the derived ones, and that nothing changes them that should not."""
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from testbed.store import queries
+
+
+def reference_logits(seed, normalise=None):
+    """The tiny linear model by hand, in numpy."""
+    images, targets = _data()
+    generator = torch.Generator().manual_seed(seed)
+    weight, bias = torch.randn(10, 192, generator=generator), torch.randn(10, generator=generator)
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).double() / 255
+    if normalise:
+        x = normalise(x)
+    return (x.flatten(1) @ weight.double().T + bias.double()).numpy(), targets
+
+
+def _data():
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (200, 8, 8, 3), dtype=np.uint8), np.arange(200) % 10
+
+
+def test_logits_and_accuracy_are_those_of_the_model(tmp_path):
+    report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"])
+    assert not report.failed
+    expected, targets = reference_logits(1)
+    np.testing.assert_allclose(tiny.logits(store, "tiny_a", "tiny"), expected, atol=1e-4)
+    (top1, top5) = queries.results(store)
+    assert top1["value"] == pytest.approx(100 * np.mean(expected.argmax(1) == targets))
+    assert top5["metric"] == "top5"
+    assert top1["n"] == 200
+    assert top1["ci_low"] < top1["value"] < top1["ci_high"]
+
+
+def test_bgr_normalisation_flips_channels_before_it_subtracts(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_b"], ["tiny"])
+    mean = torch.tensor([0.5, 0.4, 0.3]).view(1, 3, 1, 1)
+    expected, _ = reference_logits(2, lambda x: (x.flip(1) - mean) / 0.2)
+    np.testing.assert_allclose(tiny.logits(store, "tiny_b", "tiny"), expected, atol=1e-3)
+
+
+def test_derived_setting_takes_rows_and_columns_of_its_parent_without_running(tmp_path):
+    report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even", "tiny-some", "tiny-some-even"])
+    assert len(report.outcome.derived) == 3
+    expected, targets = reference_logits(1)
+    even = [0, 2, 4, 6, 8]
+    rows = np.isin(targets, even)
+    np.testing.assert_allclose(tiny.logits(store, "tiny_a", "tiny-even"), expected[rows][:, even], atol=1e-4)
+    np.testing.assert_allclose(tiny.logits(store, "tiny_a", "tiny-some"), expected[[7, 3, 3, 11]], atol=1e-4)
+    again = expected[np.isin(targets, [2, 0])][:, [2, 0]]
+    np.testing.assert_allclose(tiny.logits(store, "tiny_a", "tiny-some-even"), again, atol=1e-4)
+    value = queries.results(store, eval_settings=["tiny-even"])[0]["value"]
+    hits = np.array(even)[expected[rows][:, even].argmax(1)] == targets[rows]
+    assert value == pytest.approx(100 * hits.mean())
+
+
+def test_asking_for_a_derived_setting_runs_its_parent_once(tmp_path):
+    report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny-even"])
+    assert [p.setting.name for p in report.outcome.completed] == ["tiny"]
+    report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny-some"])
+    assert not report.outcome.completed
+    assert [p.setting.name for p in report.outcome.derived] == ["tiny-some"]
+
+
+def test_model_that_votes_among_the_sublist_is_run_and_not_derived(tmp_path):
+    report, store = tiny.run(tmp_path, ["tiny_votes"], ["tiny-even"])
+    assert [p.setting.name for p in report.outcome.completed] == ["tiny-even"]
+    expected, targets = reference_logits(1)
+    even = [0, 2, 4, 6, 8]
+    voted = 2 * expected[np.isin(targets, even)][:, even]
+    np.testing.assert_allclose(tiny.logits(store, "tiny_votes", "tiny-even"), voted, atol=1e-4)
+
+
+def test_model_that_attacks_itself_is_not_attacked_from_outside(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_self_attacked", "tiny_a"], ["tiny.attack"])
+    plain, _ = reference_logits(1)
+    attacked, _ = reference_logits(1, lambda x: 1 - x)
+    np.testing.assert_allclose(tiny.logits(store, "tiny_self_attacked", "tiny.attack"), -plain, atol=1e-4)
+    np.testing.assert_allclose(tiny.logits(store, "tiny_a", "tiny.attack"), attacked, atol=1e-4)
+
+
+@pytest.mark.parametrize("setting", ["tiny.noise", "tiny.batch_noise"])
+def test_noise_is_the_same_for_every_batch_size_chunk_size_and_rerun(tmp_path, setting):
+    _, a = tiny.run(tmp_path / "a", ["tiny_a"], [setting])
+    _, b = tiny.run(tmp_path / "b", ["tiny_a"], [setting], batch_size=7, chunk_size=21, workers=3)
+    np.testing.assert_allclose(tiny.logits(a, "tiny_a", setting), tiny.logits(b, "tiny_a", setting), atol=1e-5)
+    clean, _ = reference_logits(1)
+    assert np.abs(tiny.logits(a, "tiny_a", setting) - clean).mean() > 0.5
+
+
+def test_other_seed_gives_other_noise_and_stands_apart(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny.noise"])
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny.noise"], seed=1)
+    a, b = tiny.logits(store, "tiny_a", "tiny.noise"), tiny.logits(store, "tiny_a", "tiny.noise", "seed=1")
+    assert np.abs(a - b).mean() > 0.1
+    assert {r["variant"] for r in queries.all_results(store)} == {"", "seed=1"}
+    assert len({r["evaluation_id"] for r in queries.results(store)}) == 1
+
+
+def test_random_classify_function_is_repeatable(tmp_path):
+    _, a = tiny.run(tmp_path / "a", ["tiny_random"], ["tiny"])
+    torch.rand(3)
+    _, b = tiny.run(tmp_path / "b", ["tiny_random"], ["tiny"])
+    np.testing.assert_array_equal(tiny.logits(a, "tiny_random", "tiny"), tiny.logits(b, "tiny_random", "tiny"))
+
+
+def test_limit_takes_the_same_number_of_each_class_and_stands_apart(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], limit=50)
+    (evaluation,) = queries.evaluations(store, eval_setting="tiny")
+    samples = queries.stored_logits(store, evaluation).samples
+    assert np.bincount(samples.targets).tolist() == [5] * 10
+    assert queries.results(store) == []
+    limited = queries.results(store, variant="limit=50")
+    assert {(r["eval_setting"], r["n"]) for r in limited} == {("tiny", 50), ("tiny-even", 25)}
+
+
+def test_float16_logits_are_measured_as_they_are_stored(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"], logits_dtype="float16")
+    stored = tiny.logits(store, "tiny_a", "tiny")
+    assert stored.dtype == np.float16
+    assert queries.results(store)[0]["value"] == pytest.approx(100 * np.mean(stored.argmax(1) == _data()[1]))
+
+
+def test_probe_records_arrays_beside_the_logits(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny-probe"], chunk_size=32)
+    stored = queries.stored_logits(store, queries.completed(store, "tiny_a", "tiny-probe"))
+    images, _ = _data()
+    np.testing.assert_allclose(stored.extras["brightness"], images.mean((1, 2, 3)) / 255, atol=1e-5)
+    np.testing.assert_array_equal(stored.extras["argmax"], stored.logits.argmax(1))
+
+
+def test_metric_without_an_interval_gets_one_by_resampling_images(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny-metric", "tiny"])
+    rows = {r["metric"]: r for r in queries.results(store)}
+    assert rows["mean_logit"]["ci_low"] < rows["mean_logit"]["value"] < rows["mean_logit"]["ci_high"]
+    # The bootstrap interval of an accuracy is close to the exact one.
+    assert rows["accuracy"]["ci_low"] == pytest.approx(rows["top1"]["ci_low"], abs=2.5)
+    assert rows["accuracy"]["ci_high"] == pytest.approx(rows["top1"]["ci_high"], abs=2.5)
+
+
+def test_provenance_says_what_computed_a_result(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_b"], ["tiny"])
+    row = queries.completed(store, "tiny_b", "tiny").row
+    assert row["provenance"]["versions"]["torch"] == torch.__version__.split("+")[0]
+    assert "mean=(0.5, 0.4, 0.3)" in row["provenance"]["normalization"]
+    assert len(row["weights_sha256"]) == len(row["logits_sha256"]) == 64
+    assert row["images_per_second"] > 0
+    assert row["provenance"]["batch_size"] == 16
+
+
+def test_rerun_does_nothing(tmp_path):
+    tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"])
+    report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"])
+    assert not report.worked
+    assert {p.action for p in report.plan.pairs} == {"done"}
+
+
+def test_overwrite_runs_again_and_derived_results_follow(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"])
+    first = queries.completed(store, "tiny_a", "tiny")
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"], overwrite=True)
+    second = queries.completed(store, "tiny_a", "tiny")
+    assert second.id != first.id
+    assert queries.completed(store, "tiny_a", "tiny-even").row["derived_from_id"] == second.id
+    assert not (store.folder / first.row["logits_path"]).exists()
+    assert second.row["logits_sha256"] == first.row["logits_sha256"]

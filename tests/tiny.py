@@ -1,0 +1,67 @@
+"""Running the tiny registry: in this process, or by eval.py as a user would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REGISTRY = Path(__file__).with_name("tiny_registry")
+ROOT = Path(__file__).parents[1]
+
+
+def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=True, **options):
+    """The report and the store of a run inside this process."""
+    from testbed.registry import Registry
+    from testbed.run.evaluate import run_evaluations
+    from testbed.run.options import RunOptions
+    from testbed.store.database import open_store
+
+    registry = Registry()
+    registry.load_folder(REGISTRY)
+    assert not registry.broken
+    store = open_store(str(Path(folder) / "results.db"), create=True)
+    options = RunOptions(**{"cache_folder": str(Path(folder) / "cache"), "registry": (str(REGISTRY),), **options})
+    report = run_evaluations(
+        registry,
+        store,
+        models,
+        settings,
+        options,
+        devices=list(devices),
+        overwrite=overwrite,
+        inline=inline,
+        quiet=True,
+    )
+    return report, store
+
+
+def logits(store, model, setting, variant=""):
+    import numpy as np
+
+    from testbed.outputs import outputs_of
+    from testbed.registry import Registry
+    from testbed.store import queries
+
+    registry = Registry()
+    registry.load_folder(REGISTRY)
+    return np.array(outputs_of(store, registry, queries.completed(store, model, setting, variant)).logits)
+
+
+def failure(report):
+    """The error of a run's only failed pair."""
+    (pair,) = report.failed
+    return pair.error
+
+
+def script(name, *arguments, environment=None, **more):
+    """Run eval.py or db.py in a process of its own; returns what it printed and its exit code."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / name), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "TESTBED_REGISTRY": str(REGISTRY), **(environment or {})},
+        **more,
+    )
