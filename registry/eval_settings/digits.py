@@ -49,7 +49,7 @@ def add(name: str, *tags: str, **what: Any) -> None:
             dataset=TEST,
             size=data.TEST_SIZE,
             parent_eval_setting=None if name == "digits" else "digits",
-            tags=("digits-any", *tags),
+            tags=tags,
             **what,
         )
     )
@@ -79,7 +79,7 @@ registry.add_eval_setting(
         name="digits-even",
         derived_from="digits",
         class_sublist=(0, 2, 4, 6, 8),
-        tags=("digits-any", "subset"),
+        tags=("subset",),
     )
 )
 

@@ -37,7 +37,7 @@ def argument_names(function: Callable[..., Any], kind: str, owner: str) -> froze
     for parameter in parameters:
         if parameter.kind is parameter.VAR_KEYWORD:
             taken.update(known)
-        elif parameter.name in known:
+        elif parameter.name in known and parameter.kind is not parameter.VAR_POSITIONAL:
             taken.add(parameter.name)
         elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
             raise EntryError(
@@ -84,6 +84,12 @@ def _check_count(owner: str, label: str, value: object) -> None:
         raise EntryError(f"{owner}: {label} must be at least 1, got {value!r}")
 
 
+def _checked_tags(owner: str, tags: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise EntryError(f"{owner}: tags must be a list of words, got the string {tags!r}")
+    return tuple(tags)
+
+
 @dataclass(frozen=True)
 class Model:
     """One classifier: how its images are prepared, how it is loaded, how it is called."""
@@ -126,7 +132,7 @@ class Model:
             if not {"images", "model"} <= taken:
                 raise EntryError(f"{owner}: classify must take images and model, it takes {sorted(taken)}")
         object.__setattr__(self, "classify_arguments", taken)
-        object.__setattr__(self, "tags", tuple(self.tags))
+        object.__setattr__(self, "tags", _checked_tags(owner, self.tags))
 
     def batch_size_for(self, setting: EvalSetting) -> int:
         """Attacks hold gradients, so they run on smaller batches."""
@@ -160,6 +166,8 @@ class EvalSetting:
     def __post_init__(self) -> None:
         _check_name("eval setting", self.name)
         owner = f"eval setting '{self.name}'"
+        if self.derived_from == self.name:
+            raise EntryError(f"{owner}: cannot be derived from itself")
         if self.dataset is None and self.derived_from is None:
             raise EntryError(f"{owner}: needs a dataset, or derived_from another setting")
         if self.dataset is not None and not isinstance(self.dataset, Dataset):
@@ -181,7 +189,7 @@ class EvalSetting:
         if self.derived_from is not None and (self.perturbation_fn_cpu or self.perturbation_fn_gpu):
             raise EntryError(f"{owner}: a derived setting reads stored logits and cannot perturb images")
         object.__setattr__(self, "arguments", arguments)
-        object.__setattr__(self, "tags", tuple(self.tags))
+        object.__setattr__(self, "tags", _checked_tags(owner, self.tags))
         # A derived setting that must be run directly draws the noise of the setting it comes from.
         object.__setattr__(self, "noise_key", self.derived_from or self.name)
 

@@ -62,11 +62,17 @@ def _timm(name: str, rest: str) -> Model:
     except RuntimeError as error:  # a tag timm does not know
         raise UnknownName(f"timm: {error}{near_names(rest, _timm_names())}") from error
     config = resolve_data_config(pretrained_cfg=pretrained)
+    arch, _, tag = rest.partition(".")
+    default = timm.get_pretrained_cfg(arch)
+    default_tag = default.tag if default is not None else ""
+    # A plain <arch>.pth carries no tag: it is taken only for the weights that a plain name stands for.
+    names = [f"{arch}.{tag or default_tag}"] + ([f"{arch}.pth"] if tag in ("", default_tag) else [])
 
     def load() -> Any:
-        bare = timm.create_model(rest, pretrained=False)
         return with_weights(
-            bare, rest, rest.split(".", 1)[0], fallback=lambda: timm.create_model(rest, pretrained=True).state_dict()
+            timm.create_model(rest, pretrained=False),
+            *names,
+            fallback=lambda: timm.create_model(rest, pretrained=True).state_dict(),
         )
 
     return Model(
@@ -75,7 +81,7 @@ def _timm(name: str, rest: str) -> Model:
         normalization=StandardNormalization(mean=config["mean"], std=config["std"]),
         classifier_loader=load,
         eval_batch_size=_BATCH_SIZE,
-        arch=rest.split(".", 1)[0],
+        arch=arch,
         tags=("timm",),
     )
 
@@ -122,12 +128,14 @@ def _torchvision(name: str, rest: str) -> Model:
     if tag and tag != "DEFAULT" and tag not in tags:
         raise UnknownName(f"torchvision's {arch} has no weights '{tag}': expected one of {', '.join(tags)}")
     weights = every[tag or "DEFAULT"]
+    if "ImageClassification" not in repr(weights.transforms):
+        raise UnknownName(f"torchvision's {arch} is no image classifier")
     preset = weights.transforms()
 
     def load() -> Any:
         file_name = weights.url.rsplit("/", 1)[-1]
-        # A plain <arch>.pth carries no tag: it is taken only where there is no other choice of weights.
-        names = (file_name, arch) if len(tags) == 1 or weights is every[tags[0]] else (file_name,)
+        # A plain <arch>.pth carries no tag: it is taken only for the weights that were published first.
+        names = (file_name, f"{arch}.pth") if weights is every[tags[0]] else (file_name,)
         return with_weights(
             get_model(arch, weights=None, **_init_arguments(arch)),
             *names,

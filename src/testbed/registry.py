@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import traceback
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -216,9 +217,10 @@ def add_group(name: str, members: Sequence[str], kind: str = "eval_settings") ->
 def load_module(path: str | os.PathLike[str]) -> ModuleType:
     """A Python file as a module, by path. Plug-in files load their `_helper.py` with it."""
     path = Path(path)
-    spec = importlib.util.spec_from_file_location(f"testbed_plugin_{path.stem}", path)
+    name = f"testbed_plugin_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 

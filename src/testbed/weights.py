@@ -24,12 +24,16 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "state_dict_ema", "model
 def find_local(*names: str) -> Path | None:
     """A weights file called like one of `names` in a folder of TESTBED_WEIGHTS (searched with its subfolders).
 
-    `mobilenet_v2` finds mobilenet_v2.pth and also mobilenet_v2-b0353104.pth, torch.hub's way of naming.
+    The first name goes before the second. `mobilenet_v2` finds mobilenet_v2.pth and also
+    mobilenet_v2-b0353104.pth, torch.hub's way of naming; `mobilenet_v2.pth` no file with another hash.
     """
-    wanted = [re.compile(re.escape(Path(n).stem if n.endswith(_SUFFIXES) else n) + r"(-[0-9a-f]{8})?") for n in names]
-    for root in filter(None, os.environ.get(WEIGHTS_VARIABLE, "").split(os.pathsep)):
-        for path in sorted(Path(root).rglob("*")):
-            if path.suffix in _SUFFIXES and any(w.fullmatch(path.stem) for w in wanted):
+    roots = [Path(root) for root in os.environ.get(WEIGHTS_VARIABLE, "").split(os.pathsep) if root]
+    files = [path for root in roots for path in sorted(root.rglob("*")) if path.suffix in _SUFFIXES]
+    for name in names:
+        exact = name.endswith(_SUFFIXES)
+        wanted = re.compile(re.escape(Path(name).stem) if exact else re.escape(name) + r"(-[0-9a-f]{8})?")
+        for path in files:
+            if wanted.fullmatch(path.stem):
                 return path
     return None
 

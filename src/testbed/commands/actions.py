@@ -28,6 +28,8 @@ class Context:
     pattern: str | None
     style: str
     override: bool
+    types: str | None = None
+    source: str | None = None
 
     @cached_property
     def store(self) -> Store:
@@ -253,6 +255,22 @@ def import_logits(context: Context, folder: str) -> None:
 
     taken = take_in(context.new_store, context.registry, Path(folder), context.override)
     click.echo(f"took in {len(taken)} evaluation(s) from {folder}")
+
+
+def import_csv(context: Context, file: str) -> None:
+    """Published accuracies, kept under --source beside own results; --types gives the models' types."""
+    from testbed.store import published
+
+    if not context.source:
+        raise TestbedError("--import-csv needs --source NAME, where the numbers were published")
+    table = published.read_csv(Path(file))
+    types = published.read_types(Path(context.types)) if context.types else {}
+    sizes = {name: entry.size for name, entry in context.registry.eval_settings.entries.items() if entry.size}
+    done = published.import_published(context.new_store, table, types, context.source, sizes)
+    untyped = f", {done.without_type} of them without a type" if done.without_type else ""
+    click.echo(
+        f"{context.source}: {done.results:,} results of {done.models} models{untyped} on {done.settings} eval settings"
+    )
 
 
 def recompute_metrics(context: Context) -> None:

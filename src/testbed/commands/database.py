@@ -19,6 +19,7 @@ _ACTIONS = (
     ("rename-model", 2, "OLD NEW", "Rename a stored model."),
     ("rename-eval-setting", 2, "OLD NEW", "Rename a stored setting."),
     ("import-logits", 1, "DIR", "Take in what --save-logits wrote elsewhere."),
+    ("import-csv", 1, "FILE", "Take in published accuracies, models x settings; needs --source."),
     ("recompute-metrics", 0, "", "Measure stored logits again, without any model; --filter chooses settings."),
     ("list-models-registry", 0, "", "Models that can be run."),
     ("list-eval-settings-registry", 0, "", "Eval settings that can be run."),
@@ -51,6 +52,8 @@ def _with_actions(command: Any) -> Any:
 @registry_option
 @click.option("--filter", "pattern", metavar="GLOB", help="Only names that match, in lists and --status.")
 @click.option("--format", "style", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option("--types", metavar="FILE", help="CSV with the columns model and type, for --import-csv.")
+@click.option("--source", metavar="NAME", help="Where the numbers of --import-csv were published.")
 @click.option("--override", is_flag=True, help="Do what destroys or replaces.")
 @click.pass_context
 @one_line_errors
@@ -61,10 +64,12 @@ def main(
     pattern: str | None,
     style: str,
     override: bool,
+    types: str | None,
+    source: str | None,
     **asked: Any,
 ) -> None:
     """Query and manage the results database. Several flags may be given at once; they run in the order shown."""
-    context = actions.Context(db, registry, pattern, style, override)
+    context = actions.Context(db, registry, pattern, style, override, types, source)
     done = 0
     for flag, values, _, _ in _ACTIONS:
         name = flag.replace("-", "_")

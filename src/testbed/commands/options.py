@@ -26,18 +26,17 @@ class ManyValuesCommand(click.Command):
         many = {name for p in self.params if isinstance(p, ManyValues) for name in p.opts}
         spread: list[str] = []
         current: str | None = None
-        for word in args:
-            if word.startswith("--"):
-                current = word if word in many else None
-                if current is None:
-                    spread.append(word)
+        for word, following in zip(args, [*args[1:], "--"], strict=False):
+            if word in many:
+                current = word
+                if following.startswith("--"):
+                    raise click.UsageError(f"{word} needs at least one value", ctx)
                 continue
-            if current is not None:
+            if word.startswith("--"):
+                current = None
+            elif current is not None:
                 spread.append(current)
             spread.append(word)
-        missing = [a for a, b in zip(args, [*args[1:], "--"], strict=True) if a in many and b.startswith("--")]
-        if missing:
-            raise click.UsageError(f"{missing[0]} needs at least one value", ctx)
         return super().parse_args(ctx, spread)
 
 

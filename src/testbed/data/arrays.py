@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ class ArrayDataset(Dataset):
             labels = place / "labels.npy"
             images = np.load(place / "data.npy", mmap_mode="r", allow_pickle=False)
             return images, np.load(labels, allow_pickle=False) if labels.exists() else None
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(f"{place}: expected images and labels as arrays: {error}") from error
 
 

@@ -68,8 +68,9 @@ class StandardDataset(Dataset):
     def _locate(self, data_roots: Sequence[Path]) -> Path:
         if self.path is None:
             assert self.name is not None
-            return find(self.name, self.also, data_roots, "a folder of class folders", self.source)
-        root = Path(self.path).expanduser()
+            root = find(self.name, self.also, data_roots, "a folder of class folders", self.source)
+        else:
+            root = Path(self.path).expanduser()
         if not root.is_dir():
             raise DataError(f"dataset folder {root} does not exist: expected class folders with images")
         return root

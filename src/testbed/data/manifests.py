@@ -57,13 +57,16 @@ class ManifestDataset(Dataset):
 
 def _read_rows(path: Path) -> tuple[list[str], list[str] | None]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise DataError(f"manifest {path} cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"manifest {path} cannot be read: {getattr(error, 'strerror', error)}") from error
     if not rows:
         raise DataError(f"manifest {path} lists no images: expected a header line and one line per image")
     if "image" not in rows[0]:
         raise DataError(f"manifest {path}: expected a column 'image', got {', '.join(rows[0])}")
+    short = next((line for line, r in enumerate(rows, start=2) if None in r.values()), None)
+    if short is not None:
+        raise DataError(f"manifest {path}, line {short}: expected {len(rows[0])} cells, got fewer")
     names = [r["label"] for r in rows] if "label" in rows[0] else None
     return [r["image"] for r in rows], names

@@ -66,7 +66,7 @@ class Store:
             with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
                 yield connection
         except sa.exc.OperationalError as error:
-            raise StoreError(f"{self.where} cannot be written: {error.orig}") from error
+            raise StoreError(f"{self.where} cannot be written: {_reason(error)}") from error
 
     # ---- runs --------------------------------------------------------------------------------------------
 
@@ -267,30 +267,35 @@ def _lives(run: Mapping[str, Any]) -> bool:
 # ---- opening ---------------------------------------------------------------------------------------------
 
 
-def database_place(given: str | None = None) -> tuple[str, Path]:
+def database_place(given: str | None = None) -> tuple[sa.URL, Path]:
     """The SQLAlchemy URL and the results folder for --db, TESTBED_DB or the default."""
     place = given or os.environ.get(DB_VARIABLE) or DEFAULT_DB
-    if "://" not in place:
-        path = Path(place).expanduser()
-        return f"sqlite:///{path}", path.parent
-    if place.startswith("sqlite:///") and len(place) > len("sqlite:///"):
-        return place, Path(place.removeprefix("sqlite:///").split("?")[0]).parent
-    return place, Path(os.environ.get(RESULTS_VARIABLE, "results"))
+    try:
+        as_file = "://" not in place
+        url = sa.URL.create("sqlite", database=str(Path(place).expanduser())) if as_file else sa.make_url(place)
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise StoreError(f"--db: expected a file or a URL like postgresql+psycopg://user@host/name: {error}") from error
+    file = _sqlite_file(url)
+    return url, file.parent if file is not None else Path(os.environ.get(RESULTS_VARIABLE, "results"))
+
+
+def _sqlite_file(url: sa.URL) -> Path | None:
+    return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
 
 def open_store(given: str | None = None, create: bool = False) -> Store:
     """The store at --db, TESTBED_DB or results/results.db. Only a run makes a database where there is none."""
     url, folder = database_place(given)
-    path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
-    where = f"database {path if path is not None else sa.engine.make_url(url).render_as_string(hide_password=True)}"
+    path = _sqlite_file(url)
+    where = f"database {path if path is not None else url.render_as_string(hide_password=True)}"
     if path is not None and not create and not path.is_file():
         raise StoreError(f"there is no results {where} yet: run eval.py first, or name one with --db")
     try:
         if create:
             folder.mkdir(parents=True, exist_ok=True)
         engine = sa.create_engine(url)
-        if engine.dialect.name == "sqlite":
-            _prepare_sqlite(engine)
+        if engine.dialect.name in _PREPARE:
+            _PREPARE[engine.dialect.name](engine)
         store = Store(engine, folder, where)
         with store.reading() as connection:
             version = schema.found_version(connection, where)
@@ -299,8 +304,12 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
                 schema.create_or_upgrade(connection, where)
         return store
     except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
-        reason = getattr(error, "orig", None) or error
-        raise StoreError(f"{where} cannot be opened: {reason}") from error
+        raise StoreError(f"{where} cannot be opened: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What the driver says, in one line and without SQLAlchemy's own additions."""
+    return " ".join(str(getattr(error, "orig", None) or error).split())
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
@@ -309,10 +318,22 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # SQLAlchemy's BEGIN below, not the driver's own
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=60000", "foreign_keys=ON"):
+        for pragma in ("busy_timeout=60000", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     @sa.event.listens_for(engine, "begin")
     def _on_begin(connection: sa.Connection) -> None:
         writes = connection.get_execution_options().get("writes")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare_postgresql(engine: sa.Engine) -> None:
+    """Writers take turns here too: what a transaction has read stays true until it has written."""
+
+    @sa.event.listens_for(engine, "begin")
+    def _on_begin(connection: sa.Connection) -> None:
+        if connection.get_execution_options().get("writes"):
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('testbed'))")
+
+
+_PREPARE = {"sqlite": _prepare_sqlite, "postgresql": _prepare_postgresql}

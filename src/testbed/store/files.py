@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from testbed.errors import StoreError
+
+# What numpy raises for a file that is missing, torn or something else.
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile)
 
 
 def safe_name(name: str) -> str:
@@ -61,7 +65,7 @@ def load_samples(path: Path) -> SampleList:
     try:
         with np.load(path, allow_pickle=False) as stored:
             return SampleList(stored["ids"], stored["targets"], stored["indices"])
-    except (OSError, ValueError, KeyError) as error:
+    except (*UNREADABLE, KeyError) as error:
         raise StoreError(f"sample list {path} cannot be read: {error}") from error
 
 
@@ -114,24 +118,24 @@ def _join(parts: list[Path], name: str, shape: tuple[int, ...], dtype: np.dtype,
 
 
 def array_path(logits_path: Path, name: str) -> Path:
-    """Where an evaluation's array lies: the logits by their own path, probe outputs beside them."""
-    return logits_path if name == "logits" else logits_path.with_suffix(f".{safe_name(name)}.npy")
+    """Where an evaluation's array lies: the logits by their own path, probe outputs beside them.
+
+    No safe name holds a ~, so that no other model's logits are taken for this one's probe outputs.
+    """
+    return logits_path if name == "logits" else logits_path.with_name(f"{logits_path.stem}~{safe_name(name)}.npy")
 
 
 def extra_arrays(logits_path: Path) -> dict[str, np.ndarray]:
     """What a probe recorded beside the logits, memory-mapped."""
-    prefix = logits_path.stem + "."
-    return {
-        p.name[len(prefix) : -len(".npy")]: np.load(p, mmap_mode="r", allow_pickle=False)
-        for p in sorted(logits_path.parent.glob(f"{logits_path.stem}.*.npy"))
-    }
+    found = sorted(logits_path.parent.glob(f"{logits_path.stem}~*.npy"))
+    return {p.stem.split("~", 1)[1]: load_logits(p) for p in found}
 
 
 def load_logits(path: Path) -> np.ndarray:
-    """The stored logits, memory-mapped."""
+    """The stored logits (or what a probe recorded beside them), memory-mapped."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise StoreError(f"logits file {path} cannot be read: {error}") from error
 
 
@@ -142,7 +146,7 @@ def sha256_of(path: Path) -> str:
 
 def remove_logits(folder: Path, relative: str) -> None:
     path = folder / relative
-    for extra in path.parent.glob(f"{path.stem}.*.npy"):
+    for extra in path.parent.glob(f"{path.stem}~*.npy"):
         extra.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
     shutil.rmtree(parts_folder(path), ignore_errors=True)

@@ -26,6 +26,7 @@ def remove_evaluation(store: Store, model: str, eval_setting: str, override: boo
         queries.completed(store, model, eval_setting)  # says what is missing
     _ask(found, f"{model} on {eval_setting}", override)
     with store.writing() as connection:
+        _refuse_running(store, connection, found)
         ids = [e.id for e in found]
         connection.execute(schema.evaluations.delete().where(schema.evaluations.c.id.in_(ids)))
     _remove_files(store, found)
@@ -34,9 +35,11 @@ def remove_evaluation(store: Store, model: str, eval_setting: str, override: boo
 
 def _remove_named(store: Store, table: sa.Table, kind: str, name: str, override: bool) -> int:
     _must_exist(store, table, kind, name)
-    found = queries.evaluations(store, **{"model" if table is schema.models else "eval_setting": name})
+    by = "model" if table is schema.models else "eval_setting"
+    found = queries.evaluations(store, source=None, **{by: name})  # published results go too, so they count
     _ask(found, f"{kind} {name}", override)
     with store.writing() as connection:
+        _refuse_running(store, connection, found)
         connection.execute(table.delete().where(table.c.name == name))  # its evaluations go with it
     _remove_files(store, found)
     return len(found)
@@ -47,6 +50,12 @@ def _ask(found: list[queries.Evaluation], what: str, override: bool) -> None:
         raise StoreError(
             f"this removes {what} with {len(found)} evaluation(s) and their logits: repeat with --override"
         )
+
+
+def _refuse_running(store: Store, connection: sa.Connection, found: list[queries.Evaluation]) -> None:
+    for evaluation in found:
+        if evaluation.status == "running":
+            store.refuse_if_alive(connection, evaluation.row["run_id"])
 
 
 def _remove_files(store: Store, removed: list[queries.Evaluation]) -> None:

@@ -31,8 +31,9 @@ def eval_setting_names(store: Store, pattern: str | None = None) -> list[str]:
 
 def _names(store: Store, table: sa.Table, pattern: str | None) -> list[str]:
     with store.reading() as connection:
-        names = connection.execute(sa.select(table.c.name).distinct().order_by(table.c.name)).scalars().all()
-    return [n for n in names if matches(n, [pattern] if pattern else None)]
+        names = set(connection.execute(sa.select(table.c.name)).scalars())
+    # Sorted here and below by Python: databases differ in how they order text.
+    return sorted(n for n in names if matches(n, [pattern] if pattern else None))
 
 
 def all_results(store: Store) -> list[dict[str, Any]]:
@@ -40,9 +41,10 @@ def all_results(store: Store) -> list[dict[str, Any]]:
     facts = ["model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n"]
     facts += ["variant", "version", "source", "position", "evaluation_id", "finished_at"]
     view = sa.table("all_results", *(sa.column(name) for name in facts))
-    order = (view.c.model, view.c.eval_setting, view.c.version, view.c.position)
     with store.reading() as connection:
-        return [dict(r) for r in connection.execute(sa.select(view).order_by(*order)).mappings()]
+        rows = [dict(r) for r in connection.execute(sa.select(view)).mappings()]
+    order = ("model", "eval_setting", "version", "evaluation_id", "position")
+    return sorted(rows, key=lambda r: [r[name] for name in order])
 
 
 def results(
@@ -55,21 +57,22 @@ def results(
 ) -> list[dict[str, Any]]:
     """Rows of one variant, newest version of each setting, filtered by names or globs, in a stable order.
 
-    Published results come only when their source is named, or with source None, which takes all.
+    Published results, which know no versions, come only when their source is named, or with source None.
     """
-    rows = [
+    s = schema.eval_settings.c
+    with store.reading() as connection:
+        versions = connection.execute(sa.select(s.name, sa.func.max(s.version)).group_by(s.name))
+        newest = {row[0]: row[1] for row in versions}
+    return [
         r
         for r in all_results(store)
         if r["variant"] == variant
         and (source is None or r["source"] == source)
+        and (r["source"] != "own" or r["version"] == newest[r["eval_setting"]])  # as in the view `results`
         and (metric is None or r["metric"] == metric)
         and matches(r["model"], models)
         and matches(r["eval_setting"], eval_settings)
     ]
-    newest: dict[str, int] = {}
-    for row in rows:
-        newest[row["eval_setting"]] = max(row["version"], newest.get(row["eval_setting"], 0))
-    return [r for r in rows if r["version"] == newest[r["eval_setting"]]]
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,9 @@ def evaluations(
         if value is not None:
             query = query.where(column == value)
     with store.reading() as connection:
-        rows = connection.execute(query.order_by(m.c.name, s.c.name, s.c.version, e.c.id)).mappings().all()
-    return [Evaluation(r["id"], r["model"], r["eval_setting"], r["version"], dict(r)) for r in rows]
+        rows = connection.execute(query).mappings().all()
+    found = [Evaluation(r["id"], r["model"], r["eval_setting"], r["version"], dict(r)) for r in rows]
+    return sorted(found, key=lambda f: (f.model, f.eval_setting, f.version, f.id))
 
 
 def completed(store: Store, model: str, eval_setting: str, variant: str = "") -> Evaluation:

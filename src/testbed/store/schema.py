@@ -23,7 +23,7 @@ runs = sa.Table(
     sa.Column("pid", sa.Integer, nullable=False),
     sa.Column("command", sa.Text, nullable=False),
     sa.Column("started_at", sa.String(32), nullable=False),
-    sa.Column("heartbeat_at", sa.Float, nullable=False),  # seconds since the epoch
+    sa.Column("heartbeat_at", sa.Double, nullable=False),  # seconds since the epoch
     sa.Column("ended_at", sa.String(32)),
 )
 
@@ -80,8 +80,8 @@ evaluations = sa.Table(
     sa.Column("device", sa.String(64)),
     sa.Column("dtype", sa.String(16)),
     sa.Column("seed", sa.Integer),
-    sa.Column("seconds", sa.Float),
-    sa.Column("images_per_second", sa.Float),
+    sa.Column("seconds", sa.Double),
+    sa.Column("images_per_second", sa.Double),
     sa.Column("provenance", sa.JSON),
     sa.Column("created_at", sa.String(32), nullable=False),
     sa.Column("finished_at", sa.String(32)),
@@ -95,7 +95,7 @@ chunks = sa.Table(
     sa.Column("evaluation_id", sa.ForeignKey("evaluations.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("start", sa.Integer, primary_key=True),
     sa.Column("stop", sa.Integer, nullable=False),
-    sa.Column("seconds", sa.Float, nullable=False),
+    sa.Column("seconds", sa.Double, nullable=False),
     sa.Column("device", sa.String(64), nullable=False),
     sa.Column("bad_rows", sa.JSON, nullable=False),
     sa.Column("weights_sha256", sa.String(64)),  # chunks of different weights are never joined
@@ -107,9 +107,9 @@ metrics = sa.Table(
     sa.Column("evaluation_id", sa.ForeignKey("evaluations.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("name", sa.String(128), primary_key=True),
     sa.Column("position", sa.Integer, nullable=False),
-    sa.Column("value", sa.Float),
-    sa.Column("ci_low", sa.Float),
-    sa.Column("ci_high", sa.Float),
+    sa.Column("value", sa.Double),
+    sa.Column("ci_low", sa.Double),
+    sa.Column("ci_high", sa.Double),
     sa.Column("n", sa.Integer),
 )
 
@@ -160,6 +160,7 @@ def create_or_upgrade(connection: sa.Connection, where: str) -> None:
         connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
         _make_views(connection)
     elif found < SCHEMA_VERSION:
+        _drop_views(connection)  # no database lets a column change that a view shows
         for step in range(found, SCHEMA_VERSION):
             MIGRATIONS[step](connection)
         connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
@@ -168,5 +169,9 @@ def create_or_upgrade(connection: sa.Connection, where: str) -> None:
 
 def _make_views(connection: sa.Connection) -> None:
     for name, query in VIEWS.items():
-        connection.execute(sa.text(f"DROP VIEW IF EXISTS {name}"))
         connection.execute(sa.text(f"CREATE VIEW {name} AS {query}"))
+
+
+def _drop_views(connection: sa.Connection) -> None:
+    for name in VIEWS:
+        connection.execute(sa.text(f"DROP VIEW IF EXISTS {name}"))
