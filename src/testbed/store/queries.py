@@ -36,6 +36,13 @@ def _names(store: Store, table: sa.Table, pattern: str | None) -> list[str]:
     return sorted(n for n in names if matches(n, [pattern] if pattern else None))
 
 
+def model_tags(store: Store) -> dict[str, list[str]]:
+    """The tags of every model, by its name."""
+    m = schema.models.c
+    with store.reading() as connection:
+        return {row.name: list(row.tags) for row in connection.execute(sa.select(m.name, m.tags))}
+
+
 def all_results(store: Store) -> list[dict[str, Any]]:
     """Every metric of every completed evaluation, whatever its version and variant."""
     facts = ["model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n"]

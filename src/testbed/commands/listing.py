@@ -1,0 +1,60 @@
+"""Flags of db.py that list names."""
+
+from __future__ import annotations
+
+from testbed.commands.action import Action, Context
+
+
+def list_models_registry(context: Context) -> None:
+    entries = context.registry.models.entries
+    names = _filtered(context, list(entries))
+    rows = [{"model": n, "arch": entries[n].arch or "", "tags": " ".join(entries[n].tags)} for n in names]
+    context.print(rows, ["model", "arch", "tags"])
+
+
+def list_eval_settings_registry(context: Context, parents_only: bool = False) -> None:
+    rows = []
+    for name in _filtered(context, list(context.registry.eval_settings.entries)):
+        setting = context.registry.eval_setting(name)
+        parent = setting.parent_eval_setting or setting.derived_from
+        if parents_only and parent:
+            continue
+        dataset = setting.dataset.describe() if setting.dataset else f"derived from {setting.derived_from}"
+        rows.append({"eval_setting": name, "images": setting.size, "dataset": dataset, "tags": " ".join(setting.tags)})
+    context.print(rows, ["eval_setting", "images", "dataset", "tags"])
+
+
+def list_parent_eval_settings_registry(context: Context) -> None:
+    list_eval_settings_registry(context, parents_only=True)
+
+
+def list_models_db(context: Context) -> None:
+    from testbed.store import queries
+
+    context.print([{"model": n} for n in queries.model_names(context.store, context.pattern)], ["model"])
+
+
+def list_eval_settings_db(context: Context) -> None:
+    from testbed.store import queries
+
+    names = queries.eval_setting_names(context.store, context.pattern)
+    context.print([{"eval_setting": n} for n in names], ["eval_setting"])
+
+
+def _filtered(context: Context, names: list[str]) -> list[str]:
+    from fnmatch import fnmatchcase
+
+    return [n for n in names if context.pattern is None or fnmatchcase(n, context.pattern)]
+
+
+ACTIONS = (
+    Action("list-models-registry", list_models_registry, "Models that can be run."),
+    Action("list-eval-settings-registry", list_eval_settings_registry, "Eval settings that can be run."),
+    Action(
+        "list-parent-eval-settings-registry",
+        list_parent_eval_settings_registry,
+        "Eval settings that are nobody's child.",
+    ),
+    Action("list-models-db", list_models_db, "Models with a row in the database."),
+    Action("list-eval-settings-db", list_eval_settings_db, "Eval settings with a row in the database."),
+)

@@ -1,0 +1,79 @@
+"""Flags of db.py that add, remove and rename."""
+
+from __future__ import annotations
+
+import click
+
+from testbed.commands.action import Action, Context
+
+
+def add_model(context: Context, name: str) -> None:
+    if not context.override:
+        entry = context.registry.model(name)
+        context.new_store.ensure_model(name, entry.arch, entry.tags)
+    else:
+        context.new_store.ensure_model(name)
+    click.echo(f"model {name} is in the database")
+
+
+def add_eval_setting(context: Context, name: str) -> None:
+    from testbed.run.record import add_eval_setting as add
+
+    if context.override and name not in context.registry.eval_settings.entries:
+        context.new_store.ensure_eval_setting(name)
+    else:
+        add(context.new_store, context.registry, name)
+    click.echo(f"eval setting {name} is in the database")
+
+
+def remove_model(context: Context, name: str) -> None:
+    from testbed.store import manage
+
+    click.echo(f"removed {name} and {manage.remove_model(context.store, name, context.override)} evaluation(s)")
+
+
+def remove_eval_setting(context: Context, name: str) -> None:
+    from testbed.store import manage
+
+    click.echo(f"removed {name} and {manage.remove_eval_setting(context.store, name, context.override)} evaluation(s)")
+
+
+def remove_evaluation(context: Context, pair: tuple[str, str]) -> None:
+    from testbed.store import manage
+
+    click.echo(f"removed {manage.remove_evaluation(context.store, *pair, context.override)} evaluation(s)")
+
+
+def rename_model(context: Context, names: tuple[str, str]) -> None:
+    from testbed.store import manage
+
+    manage.rename_model(context.store, *names)
+    click.echo(f"model {names[0]} is now {names[1]}")
+
+
+def rename_eval_setting(context: Context, names: tuple[str, str]) -> None:
+    from testbed.store import manage
+
+    manage.rename_eval_setting(context.store, *names)
+    click.echo(f"eval setting {names[0]} is now {names[1]}")
+
+
+ACTIONS = (
+    Action("add-model", add_model, "Add a registry model to the database (any name with --override).", ("NAME",)),
+    Action(
+        "add-eval-setting",
+        add_eval_setting,
+        "Add a registry setting to the database (any name with --override).",
+        ("NAME",),
+    ),
+    Action("remove-model", remove_model, "Remove a model with all its results; needs --override.", ("NAME",)),
+    Action(
+        "remove-eval-setting",
+        remove_eval_setting,
+        "Remove a setting with all its results; needs --override.",
+        ("NAME",),
+    ),
+    Action("remove-evaluation", remove_evaluation, "Remove one pair; needs --override.", ("MODEL", "SETTING")),
+    Action("rename-model", rename_model, "Rename a stored model.", ("OLD", "NEW")),
+    Action("rename-eval-setting", rename_eval_setting, "Rename a stored setting.", ("OLD", "NEW")),
+)

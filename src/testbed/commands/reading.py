@@ -1,0 +1,114 @@
+"""Flags of db.py that show results, their state and what was declared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import click
+
+from testbed.commands.action import Action, Context
+from testbed.commands.tables import cell, formatted, text_table, with_interval
+
+
+def print_eval(context: Context, pair: tuple[str, str]) -> None:
+    """Metrics with intervals and n, then where the numbers come from."""
+    from testbed.store import queries
+
+    evaluation = _any_variant(context, *pair)
+    metrics = queries.metrics_of(context.store, evaluation.id)
+    if context.style != "table":
+        columns = ["metric", "value", "ci_low", "ci_high", "n"]
+        context.print([{**m, "metric": m["name"]} for m in metrics], columns)
+        return
+    row = evaluation.row
+    variant = f" ({row['variant']})" if row["variant"] else ""
+    click.echo(f"{evaluation.model} on {evaluation.eval_setting}{variant}\n")
+    lines = [[m["name"], with_interval(m["value"], m["ci_low"], m["ci_high"]), cell(m["n"])] for m in metrics]
+    click.echo(text_table(lines, ["metric", "value [95 % interval]", "n"]))
+    if row["warning"]:
+        click.echo(f"\nwarning: {row['warning']}")
+    click.echo()
+    for label, value in _provenance(evaluation.version, row):
+        click.echo(f"{label:<20} {value}")
+
+
+def _any_variant(context: Context, model: str, setting: str) -> Any:
+    """The whole setting's evaluation, or the newest limited one where there is no other."""
+    from testbed.store import queries
+
+    found = [e for e in queries.evaluations(context.store, model, setting) if e.status == "completed"]
+    whole = [e for e in found if e.row["variant"] == ""]
+    return (whole or found or [queries.completed(context.store, model, setting)])[-1]
+
+
+def _provenance(version: int, row: dict[str, Any]) -> list[tuple[str, str]]:
+    """Label and text of everything recorded about how a result came to be."""
+    facts = dict(row["provenance"] or {})
+    versions = facts.pop("versions", {})
+    for quiet in ("arrays_sha256", "bad_rows"):
+        facts.pop(quiet, None)
+    listed: dict[str, Any] = {
+        "setting version": version,
+        "images": row["n_images"],
+        "finished": row["finished_at"],
+        "seconds": row["seconds"],
+        "images per second": row["images_per_second"],
+        "device": row["device"],
+        "dtype": row["dtype"],
+        "seed": row["seed"],
+        "weights sha256": row["weights_sha256"],
+        "data fingerprint": row["dataset_fingerprint"],
+        "logits": row["logits_path"],
+        "logits sha256": row["logits_sha256"],
+        **{k.replace("_", " "): v for k, v in facts.items()},
+        "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
+    }
+    return [(k, v if isinstance(v, str) else cell(v)) for k, v in listed.items() if v not in (None, "", [])]
+
+
+def status(context: Context) -> None:
+    """Matrix of done, failed, running and missing; --filter chooses settings."""
+    from testbed.store import queries
+
+    models = queries.model_names(context.store)
+    settings = queries.eval_setting_names(context.store, context.pattern)
+    states: dict[tuple[str, str], str] = {}
+    errors = []
+    for e in queries.evaluations(context.store):
+        word = "done" if e.status == "completed" else e.status
+        if states.get((e.model, e.eval_setting)) != "done":
+            states[e.model, e.eval_setting] = word
+        if e.status == "failed" and e.eval_setting in settings:
+            errors.append(f"{e.model} on {e.eval_setting}: {e.row['error']}")
+    rows = [{"eval_setting": s, **{m: states.get((m, s), "missing") for m in models}} for s in settings]
+    table = formatted(rows, ["eval_setting", *models], context.style)
+    if context.style == "table" and max(map(len, table.splitlines())) > shutil.get_terminal_size((160, 24)).columns:
+        flat = [
+            {"model": m, "eval_setting": s, "state": states.get((m, s), "missing")} for m in models for s in settings
+        ]
+        table = formatted(flat, ["model", "eval_setting", "state"], context.style)
+    click.echo(table)
+    if context.style == "table":
+        for error in errors:
+            click.echo(f"failed: {error}")
+
+
+def print_setting(context: Context, name: str) -> None:
+    """Everything an eval setting declares, as JSON."""
+    setting = context.registry.runnable(name)
+    facts = {k: v for k, v in vars(setting).items() if k not in ("arguments", "noise_key") and v not in (None, ())}
+    for long in ("class_sublist", "idx_subsample_list"):
+        if long in facts and len(facts[long]) > 20:
+            facts[long] = f"{len(facts[long])} indices, {facts[long][0]} to {facts[long][-1]}"
+    click.echo(
+        json.dumps({**facts, "declared_at": context.registry.eval_settings.origins[name]}, indent=1, default=repr)
+    )
+
+
+ACTIONS = (
+    Action("print-setting", print_setting, "Everything a setting declares.", ("SETTING",)),
+    Action("print-eval", print_eval, "Metrics with intervals, and where they come from.", ("MODEL", "SETTING")),
+    Action("status", status, "Matrix of done, failed, running and missing pairs."),
+)
