@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from testbed.errors import UnknownName, near_names
@@ -11,17 +11,24 @@ from testbed.errors import UnknownName, near_names
 # base.corruption.severity, then how the images were made: imagenet-c.fog.3_on-disk, digits.contrast.1
 SEVERITY = re.compile(r"(?P<base>.+)\.(?P<corruption>[^.]+)\.(?P<severity>[1-9])(?P<suffix>_[^.]+)?")
 
-# Published averages of averages: each part is the mean of its settings, the average is the mean of the parts.
+# Published averages: the mean over parts, each the mean over the severities of one corruption, or one setting.
 _CORRUPTIONS = (
     *("brightness", "contrast", "defocus_blur", "elastic_transform", "fog", "frost", "gaussian_blur"),
     *("gaussian_noise", "impulse_noise", "jpeg_compression", "motion_blur", "pixelate", "saturate", "shot_noise"),
     *("snow", "spatter", "speckle_noise", "zoom_blur"),
 )
-_IN_MEMORY = tuple(f"imagenet-c.{c}.[1-5]_in-memory" for c in _CORRUPTIONS)
-_ON_DISK = tuple(f"imagenet-c.{c}.[1-5]_on-disk" for c in sorted((*_CORRUPTIONS, "glass_blur")))
-AVERAGES: dict[str, tuple[str, ...]] = {
-    "avg_corruptions": (*_IN_MEMORY, *_ON_DISK, "stylized_imagenet", "greyscale"),
-    "avg_pgd": ("pgd.l2.eps0.1", "pgd.l2.eps0.5", "pgd.linf.eps0.5", "pgd.linf.eps2"),
+Parts = tuple[tuple[str, ...], ...]
+
+
+def _severities(corruptions: Iterable[str], suffix: str) -> Parts:
+    return tuple(tuple(f"imagenet-c.{c}.{severity}_{suffix}" for severity in range(1, 6)) for c in corruptions)
+
+
+_IN_MEMORY = _severities(_CORRUPTIONS, "in-memory")
+_ON_DISK = _severities((*_CORRUPTIONS, "glass_blur"), "on-disk")
+AVERAGES: dict[str, Parts] = {
+    "avg_corruptions": (*_IN_MEMORY, *_ON_DISK, ("stylized_imagenet",), ("greyscale",)),
+    "avg_pgd": (("pgd.l2.eps0.1",), ("pgd.l2.eps0.5",), ("pgd.linf.eps0.5",), ("pgd.linf.eps2",)),
     "avg_imagenet_c_in_memory": _IN_MEMORY,
     "avg_imagenet_c_on_disk": _ON_DISK,
 }
@@ -30,17 +37,20 @@ AVERAGES: dict[str, tuple[str, ...]] = {
 def weights_of(expression: str, known: Sequence[str]) -> dict[str, float]:
     """Setting to weight, adding up to 1. One name has weight 1; globs and comma lists mean the mean.
 
-    A published average is had only where all its parts are.
+    A published average is had only where all its settings are.
     """
     if expression in known:
         return {expression: 1.0}
     if expression in AVERAGES:
-        return _mean_of_parts([_chosen(part, known) for part in AVERAGES[expression]])
+        missing = [name for part in AVERAGES[expression] for name in part if name not in known]
+        if missing:
+            raise UnknownName(f"'{expression}' needs {len(missing)} settings without results, such as {missing[0]}")
+        return _mean_of_parts(AVERAGES[expression])
     names = [name for part in expression.split(",") for name in _chosen(part.strip(), known)]
     return _mean_of_parts([[name] for name in dict.fromkeys(names)])
 
 
-def _mean_of_parts(parts: list[list[str]]) -> dict[str, float]:
+def _mean_of_parts(parts: Sequence[Sequence[str]]) -> dict[str, float]:
     return {name: 1 / len(parts) / len(part) for part in parts for name in part}
 
 

@@ -106,6 +106,11 @@ class Registry:
         return self._get(self.models, name)
 
     def eval_setting(self, name: str) -> EvalSetting:
+        """The entry of that name, or one built from a string such as `folder:PATH`."""
+        from testbed import setting_strings
+
+        if name not in self.eval_settings.entries and setting_strings.is_setting_string(name):
+            return setting_strings.resolve(name)
         return self._get(self.eval_settings, name)
 
     def runnable(self, name: str) -> EvalSetting:
@@ -127,7 +132,15 @@ class Registry:
         return list(dict.fromkeys(names))
 
     def expand_eval_settings(self, tokens: Iterable[str]) -> list[str]:
-        return list(dict.fromkeys(n for t in tokens for n in self._expand(self.eval_settings, t)))
+        from testbed import setting_strings
+
+        names: list[str] = []
+        for token in tokens:
+            if token not in self.eval_settings.entries and setting_strings.is_setting_string(token):
+                names += setting_strings.expand(token)
+            else:
+                names += self._expand(self.eval_settings, token)
+        return list(dict.fromkeys(names))
 
     def _get(self, shelf: Shelf[Entry], name: str) -> Entry:
         if name not in shelf.entries:

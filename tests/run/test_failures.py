@@ -164,6 +164,16 @@ def test_images_are_decoded_once_for_all_models(tmp_path, pictures, monkeypatch)
     np.testing.assert_array_equal(tiny.logits(store, "tiny_b", "tiny-folder"), cached)
 
 
+def test_any_folder_and_any_list_of_pictures_is_a_setting(tmp_path, pictures, monkeypatch):
+    (tmp_path / "folder/bee/2.jpg").unlink()
+    rows = [f"folder/{name}/{i}.jpg,{name}" for name, i in (("ant", 0), ("cat", 1), ("bee", 3))]
+    (tmp_path / "list.csv").write_text("\n".join(["image,label", *rows]) + "\n")
+    settings = [f"folder:{tmp_path}/folder", f"manifest:{tmp_path}/list.csv"]
+    report, store = tiny.run(tmp_path, ["tiny_pictures"], settings)
+    assert not report.failed
+    assert [r["n"] for r in queries.results(store, metric="top1")] == [11, 3]
+
+
 def test_interrupted_run_keeps_its_chunks_and_says_so(tmp_path, monkeypatch):
     from testbed.run import worker
 

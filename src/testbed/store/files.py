@@ -25,11 +25,13 @@ def safe_name(name: str) -> str:
 
 
 def write_aside(path: Path, write: Callable[[Path], None]) -> None:
-    """Call write(temporary path), then rename: a file that is there is whole."""
+    """Call write(temporary path), then rename: a file that is there is whole, even after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(aside)
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
@@ -107,11 +109,14 @@ def _join(parts: list[Path], name: str, shape: tuple[int, ...], dtype: np.dtype,
         with aside.open("wb") as file:
             header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
+            rows = 0
             for part in parts:
                 with np.load(part, allow_pickle=False) as stored:
-                    file.write(np.ascontiguousarray(stored[name], dtype=dtype).data)
-            file.flush()
-            os.fsync(file.fileno())
+                    array = np.ascontiguousarray(stored[name], dtype=dtype)
+                file.write(array.data)
+                rows += len(array)
+        if rows != shape[0]:
+            raise StoreError(f"{target}: expected {shape[0]} rows of {name}, the chunks have {rows}")
 
     write_aside(target, write)
     return sha256_of(target)

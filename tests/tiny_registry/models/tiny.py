@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from testbed import Model, StandardNormalization, registry
+from testbed import Model, StandardNormalization, StandardTransform, registry
 
 
 def _linear(seed, classes=10, bias_seed=None):
@@ -17,8 +17,8 @@ def _linear(seed, classes=10, bias_seed=None):
     return network
 
 
-def _add(name, load=lambda: _linear(1), **more):
-    registry.add_model(Model(name=name, transform=None, classifier_loader=load, eval_batch_size=16, **more))
+def _add(name, load=lambda: _linear(1), transform=None, **more):
+    registry.add_model(Model(name=name, transform=transform, classifier_loader=load, eval_batch_size=16, **more))
 
 
 _add("tiny_a", tags=["tiny"], arch="linear")
@@ -28,6 +28,7 @@ _add(
     tags=["tiny"],
     normalization=StandardNormalization(mean=[0.5, 0.4, 0.3], std=[0.2, 0.2, 0.2], input_space="BGR"),
 )
+_add("tiny_pictures", lambda: _linear(4, classes=3), StandardTransform(8, 8))
 _add("tiny_wide", lambda: _linear(3, classes=1000))
 
 

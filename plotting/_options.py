@@ -1,0 +1,119 @@
+"""Command-line options the figures share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from _lines import NOT_ON_THE_LINE, Choice
+from _results import STORED_CONFIDENCE, Results, load
+
+from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors
+from testbed.stats.axes import AXES
+from testbed.stats.estimators import METHODS
+from testbed.store.database import open_store
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def figure_command(**more: Any) -> Decorator:
+    """A command whose options may take several words, and whose errors are one line."""
+    settings = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        command: Any = click.command(cls=ManyValuesCommand, context_settings=settings, **more)
+        return command(one_line_errors(function))
+
+    return decorate
+
+
+def _stacked(*options: Decorator) -> Decorator:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def many(*names: str, metavar: str, text: str) -> Decorator:
+    """An option that takes every following word."""
+    return click.option(*names, cls=ManyValues, metavar=metavar, help=text)
+
+
+models_option = many("--models", metavar="GLOB...", text="Only these models.")
+settings_option = many(
+    "--eval-settings", "--settings", "eval_settings", metavar="GLOB...", text="Only these eval settings."
+)
+types_option = many("--types", metavar="TYPE...", text="Show only models of these types; the line stays.")
+highlight_option = many("--highlight", metavar="GLOB...", text="Models to ring and name.")
+names_option = click.option("--names/--no-names", default=None, help="Name all points.  [default: up to 12 models]")
+title_option = click.option("--title", help="Instead of the title made from the names.")
+
+
+def out_option(default: str) -> Decorator:
+    return click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        default=Path(default),
+        show_default=True,
+        metavar="PATH",
+        help="Written as PATH.pdf and PATH.png, or as the one the ending says.",
+    )
+
+
+# Which results a figure is made from.
+source_options = _stacked(
+    db_option,
+    models_option,
+    click.option("--metric", default="top1", show_default=True, metavar="NAME", help="Which number of each result."),
+    many("--sources", metavar="NAME...", text="Only results from these: own, or names of imports.  [default: all]"),
+    click.option("--variant", default="", metavar="NAME", help="Results of partial runs, such as limit=500."),
+    click.option(
+        "--confidence",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        default=STORED_CONFIDENCE,
+        show_default=True,
+        help="Of intervals and bands.",
+    ),
+)
+
+# How the line is fitted.
+line_options = _stacked(
+    click.option(
+        "--axis",
+        type=click.Choice(AXES),
+        help="Scale of both axes and space of the fit.  [default: logit for accuracies]",
+    ),
+    click.option("--method", type=click.Choice(list(METHODS)), default="ols", show_default=True, help="Kind of fit."),
+    click.option("--min-x", type=click.FloatRange(0, 100), help="Leave out models below this on x."),
+    click.option("--fit-type", default="standard", show_default=True, help="Type of the models the line goes through."),
+    many(
+        "--fit-without",
+        metavar="GLOB...",
+        text=f"Models of that type it does not.  [default: {' '.join(NOT_ON_THE_LINE)}]",
+    ),
+    many("--fit-sources", metavar="NAME...", text="Sources of those models.  [default: published where there are any]"),
+)
+
+
+def read_results(options: dict[str, Any]) -> Results:
+    """The results that the source options ask for; takes these options out of the dictionary."""
+    store = open_store(options.pop("db"))
+    chosen = {name: options.pop(name) for name in ("metric", "models", "sources", "variant", "confidence")}
+    return load(store, **chosen)
+
+
+def read_choice(results: Results, options: dict[str, Any]) -> Choice:
+    """How to fit, from the line options; takes these options out of the dictionary."""
+    return Choice(
+        axis=options.pop("axis") or ("logit" if results.is_accuracy else "linear"),
+        method=options.pop("method"),
+        min_x=options.pop("min_x"),
+        type=options.pop("fit_type"),
+        without=options.pop("fit_without") or NOT_ON_THE_LINE,
+        sources=options.pop("fit_sources"),
+        confidence=results.confidence,
+    )

@@ -1,0 +1,52 @@
+"""Fixtures for all tests: a clean environment, an empty store, small pictures on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from testbed.store.database import Store
+
+settings.register_profile("testbed", deadline=None, derandomize=True)
+settings.load_profile("testbed")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the data, weights, registries or database of whoever runs it."""
+    for name in list(os.environ):
+        if name.startswith("TESTBED_") and name != "TESTBED_SHARED_DATA":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty results database."""
+    from testbed.store.database import open_store
+
+    store = open_store(str(tmp_path / "results" / "results.db"), create=True)
+    yield store
+    store.engine.dispose()
+
+
+@pytest.fixture
+def image_folder(tmp_path: Path) -> Callable[..., Path]:
+    """A function that makes a folder with one small PNG at each of the given paths."""
+    import numpy as np
+    from PIL import Image
+
+    def make(paths: Sequence[str], root: str = "pictures", size: int = 4) -> Path:
+        folder = tmp_path / root
+        rng = np.random.default_rng(0)
+        for path in paths:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (size, size, 3), dtype=np.uint8)).save(folder / path)
+        return folder
+
+    return make

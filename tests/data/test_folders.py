@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from testbed import StandardDataset
+from testbed.data.samples import UNKNOWN
+from testbed.errors import DataError, EntryError, ImageError
+
+# Places in the ImageNet list as printed in the readme files of the common model zoos.
+WNIDS = {"n01440764": 0, "n02123045": 281, "n07753592": 954, "n15075141": 999}
+
+
+def opened(folder, **how):
+    return StandardDataset(path=folder, **how).open([])
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "targets", "space", "num_classes"),
+    [
+        (list(WNIDS), "auto", list(WNIDS.values()), "imagenet", 1000),
+        (["0", "1", "10", "2"], "auto", [0, 1, 10, 2], "own", None),
+        (["00", "01", "999"], "auto", [0, 1, 999], "imagenet", 1000),
+        (["cat", "dog", "zebra"], "auto", [0, 1, 2], "own", 3),
+        (["3", "cat", "n01440764"], "auto", [0, 1, 2], "own", 3),
+        (["10", "2"], "sorted", [0, 1], "own", 2),
+        (["cat", "n01440764"], "none", [UNKNOWN, UNKNOWN], "own", None),
+    ],
+)
+def test_class_folders_become_targets(image_folder, names, labels, targets, space, num_classes):
+    samples = opened(image_folder([f"{n}/a.png" for n in names]), labels=labels)
+    assert list(samples.ids) == [f"{n}/a.png" for n in names]
+    assert samples.targets.tolist() == targets
+    assert samples.targets.dtype == np.int64
+    assert (samples.label_space, samples.num_classes) == (space, num_classes)
+
+
+def test_folders_0_to_999_keep_their_numbers_although_they_sort_as_strings(tmp_path, image_folder):
+    one = image_folder(["0/a.png"]) / "0" / "a.png"
+    for number in range(1000):
+        folder = tmp_path / "imagenetv2" / str(number)
+        folder.mkdir(parents=True)
+        shutil.copyfile(one, folder / "a.png")
+    samples = opened(tmp_path / "imagenetv2")
+    assert [str(t) for t in samples.targets] == [i.split("/")[0] for i in samples.ids]
+    assert samples.targets[2] == 10  # the third folder in string order
+    assert samples.label_space == "imagenet"
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "message"),
+    [
+        (["n01440764", "cat"], "imagenet", "expected ImageNet wnids, got cat (1 of 2 class names"),
+        (["n00000000"], "auto", "expected ImageNet wnids, got n00000000"),
+        (["0", "cat"], "integer", "expected integer class names, got '0'"),
+    ],
+)
+def test_class_names_that_break_the_rule_are_named(image_folder, names, labels, message):
+    with pytest.raises(DataError) as error:
+        opened(image_folder([f"{n}/a.png" for n in names]), labels=labels)
+    assert message in str(error.value)
+
+
+def test_stray_picture_beside_class_folders_is_named(image_folder):
+    folder = image_folder(["cat/a.png", "stray.png"])
+    with pytest.raises(DataError) as error:
+        opened(folder)
+    assert str(error.value) == f"{folder}: expected images inside class folders, got stray.png beside them"
+    assert len(opened(folder, labels="none")) == 2
+
+
+def test_only_pictures_count(image_folder):
+    folder = image_folder(["cat/a.png", "cat/.hidden.png", "cat/B.JPG", "cat/deep/er.png"])
+    (folder / "cat" / "notes.txt").write_text("no picture")
+    assert list(opened(folder).ids) == ["cat/B.JPG", "cat/a.png", "cat/deep/er.png"]
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_folder_without_pictures_is_refused(tmp_path, made):
+    folder = tmp_path / "empty"
+    if made:
+        (folder / "cat").mkdir(parents=True)
+    with pytest.raises(DataError) as error:
+        opened(folder)
+    assert str(folder) in str(error.value)
+    assert ("no images in" if made else "does not exist") in str(error.value)
+
+
+def test_missing_dataset_says_where_to_put_it_and_how_to_get_it(tmp_path):
+    dataset = StandardDataset(name="val", source="image-net.org, ILSVRC2012")
+    with pytest.raises(DataError) as error:
+        dataset.open([tmp_path / "first", tmp_path / "second"])
+    assert str(error.value) == (
+        f"dataset 'val' not found: expected a folder of class folders at {tmp_path / 'first' / 'val'}. "
+        "Get it: image-net.org, ILSVRC2012. Or name the folder that holds 'val' with --data-root or TESTBED_DATA."
+    )
+
+
+def test_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "val").write_text("a tar that was never unpacked")
+    with pytest.raises(DataError, match="does not exist: expected class folders"):
+        StandardDataset(name="val").open([tmp_path])
+
+
+def test_later_roots_and_other_spellings_are_searched(tmp_path, image_folder):
+    image_folder(["cat/a.png"], root="second/ILSVRC2012_val")
+    dataset = StandardDataset(name="val", also=["ILSVRC2012_val"])
+    assert list(dataset.open([tmp_path / "first", tmp_path / "second"]).ids) == ["cat/a.png"]
+
+
+def test_pictures_load_as_rgb_by_index(image_folder):
+    folder = image_folder(["a/1.png", "b/2.png"])
+    Image.fromarray(np.full((4, 4), 7, dtype=np.uint8)).save(folder / "b" / "2.png")
+    grey = opened(folder).load(1)
+    assert grey.mode == "RGB"
+    assert (np.asarray(grey) == 7).all()
+
+
+def test_fingerprint_follows_the_data_and_not_the_place(tmp_path, image_folder):
+    folder = image_folder(["a/1.png", "b/2.png"])
+    first = opened(folder)
+    shutil.copytree(folder, tmp_path / "copy")
+    copy = opened(tmp_path / "copy")
+    assert copy.fingerprint == first.fingerprint
+    assert copy.cache_salt != first.cache_salt  # two copies on one machine are two places in the cache
+    (folder / "b" / "2.png").write_bytes(b"of another size")
+    assert opened(folder).fingerprint != first.fingerprint
+    (tmp_path / "copy" / "b").rename(tmp_path / "copy" / "c")
+    assert opened(tmp_path / "copy").fingerprint != first.fingerprint
+
+
+def test_truncated_picture_fails_by_its_name(image_folder):
+    folder = image_folder(["a/1.png"])
+    whole = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    path = folder / "a" / "cut.jpg"
+    whole.save(path)
+    path.write_bytes(path.read_bytes()[:700])
+    samples = opened(folder)
+    with pytest.raises(ImageError) as error:
+        samples.load(samples.ids.index("a/cut.jpg"))
+    assert str(error.value).startswith(f"unreadable image {path}: OSError: image file is truncated")
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({}, "expected name or path, got name=None, path=None"),
+        ({"name": "a", "path": "b"}, "expected name or path, got name='a', path='b'"),
+        ({"name": "a", "labels": "wnid"}, "labels must be auto, imagenet, integer, sorted or none, got 'wnid'"),
+    ],
+)
+def test_wrong_declaration_is_refused_when_made(how, message):
+    with pytest.raises(EntryError) as error:
+        StandardDataset(**how)
+    assert str(error.value) == f"StandardDataset: {message}"
