@@ -9,6 +9,7 @@ go round from 1 to 5; ours and the port take turns on the same pictures, and the
 is processor time of one thread, so that other work on the machine disturbs it little.
 """
 
+# ruff: noqa: E402  (the number of threads must be set before numpy is loaded)
 from __future__ import annotations
 
 import argparse

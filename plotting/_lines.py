@@ -27,10 +27,17 @@ class Choice:
     axis: str = "logit"
     method: str = "ols"
     min_x: float | None = None
+    models: Sequence[str] = ()  # these, or all of the type but `without`
     type: str = STANDARD
     without: Sequence[str] = NOT_ON_THE_LINE
     sources: Sequence[str] = ()
     confidence: float = 0.95
+    shares: bool = True  # whether the numbers are percentages of images
+
+    @property
+    def words(self) -> str:
+        """What the models of the line are called."""
+        return "chosen" if self.models else self.type
 
 
 @dataclass(frozen=True)
@@ -50,10 +57,12 @@ def shown(x: Column, y: Column, choice: Choice) -> np.ndarray:
 
 
 def candidates(results: Results, choice: Choice) -> np.ndarray:
-    """Which points a line may go through: of the wanted type, published ones where there are any."""
+    """Which points a line may go through: named or of the wanted type, published ones where there are any."""
     if choice.type not in TYPES:
         raise UnknownName(f"no model type '{choice.type}'; expected {', '.join(TYPES)}")
     wanted = [p.type == choice.type and not matches(p.model, choice.without) for p in results.points]
+    if choice.models:
+        wanted = list(results.matching(choice.models))
     allowed = set(choice.sources)
     if not allowed:
         found = {p.source for p, good in zip(results.points, wanted, strict=True) if good}
@@ -95,19 +104,18 @@ def _needs_clip(x: np.ndarray, y: np.ndarray, axis: str) -> bool:
 
 def robustness(line: Line, x: Column, y: Column) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Effective robustness of every point in percentage points, with its interval; NaN where a number is missing."""
-    clip = half_an_image(x, y, np.ones(len(x.value), dtype=bool))
+    clip = None if line.choice.axis == "linear" else half_an_image(x, y, np.ones(len(x.value), dtype=bool))
     rho = effective_robustness(x.value, y.value, line.fitted, clip)
-    n_x, n_y = (np.maximum(column.n, 1) if (column.n > 0).all() else _known(column) for column in (x, y))
-    low, high = effective_robustness_interval(
-        np.clip(x.value, clip, 100 - clip), y.value, line.draws, n_x, n_y, line.choice.confidence
-    )
+    inside = x.value if clip is None else np.clip(x.value, clip, 100 - clip)
+    images = (_images(x, line.choice), _images(y, line.choice))
+    low, high = effective_robustness_interval(inside, y.value, line.draws, *images, line.choice.confidence)
     return rho, low, high
 
 
-def _known(column: Column) -> np.ndarray | None:
-    """Image counts where every shown number has one; None leaves the images out of the interval."""
-    missing = np.isnan(column.value)
-    return np.maximum(column.n, 1) if ((column.n > 0) | missing).all() else None
+def _images(column: Column, choice: Choice) -> np.ndarray | None:
+    """Image counts where every number is a share of so many; None leaves the images out of the interval."""
+    counted = (column.n > 0) | np.isnan(column.value)
+    return np.maximum(column.n, 1) if choice.shares and counted.all() else None
 
 
 def described(results: Results, line: Line, x: Column, y: Column) -> dict[str, Any]:

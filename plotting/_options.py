@@ -43,7 +43,7 @@ def many(*names: str, metavar: str, text: str) -> Decorator:
     return click.option(*names, cls=ManyValues, metavar=metavar, help=text)
 
 
-models_option = many("--models", metavar="GLOB...", text="Only these models.")
+models_option = many("--models", metavar="GLOB...", text="Show only these models; the line stays.")
 settings_option = many(
     "--eval-settings", "--settings", "eval_settings", metavar="GLOB...", text="Only these eval settings."
 )
@@ -89,6 +89,7 @@ line_options = _stacked(
     ),
     click.option("--method", type=click.Choice(list(METHODS)), default="ols", show_default=True, help="Kind of fit."),
     click.option("--min-x", type=click.FloatRange(0, 100), help="Leave out models below this on x."),
+    many("--fit-models", metavar="GLOB...", text="Models the line goes through.  [default: by type]"),
     click.option("--fit-type", default="standard", show_default=True, help="Type of the models the line goes through."),
     many(
         "--fit-without",
@@ -102,7 +103,7 @@ line_options = _stacked(
 def read_results(options: dict[str, Any]) -> Results:
     """The results that the source options ask for; takes these options out of the dictionary."""
     store = open_store(options.pop("db"))
-    chosen = {name: options.pop(name) for name in ("metric", "models", "sources", "variant", "confidence")}
+    chosen = {name: options.pop(name) for name in ("metric", "sources", "variant", "confidence")}
     return load(store, **chosen)
 
 
@@ -112,8 +113,10 @@ def read_choice(results: Results, options: dict[str, Any]) -> Choice:
         axis=options.pop("axis") or ("logit" if results.is_accuracy else "linear"),
         method=options.pop("method"),
         min_x=options.pop("min_x"),
+        models=options.pop("fit_models"),
         type=options.pop("fit_type"),
         without=options.pop("fit_without") or NOT_ON_THE_LINE,
         sources=options.pop("fit_sources"),
         confidence=results.confidence,
+        shares=results.is_accuracy,
     )

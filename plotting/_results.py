@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from _averages import weights_of
+from _settings import weights_of
 from _types import TYPES, type_of
 
 from testbed.errors import StoreError, UnknownName, near_names
@@ -35,7 +35,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Column:
-    """One number for each point: percent with its interval, NaN where it is missing, and how many images (0 unknown)."""
+    """One number for each point: percent with its interval, NaN where it is missing; how many images, 0 unknown."""
 
     label: str
     settings: tuple[str, ...]
@@ -57,6 +57,10 @@ class Results:
     low: np.ndarray
     high: np.ndarray
     n: np.ndarray
+
+    @property
+    def is_accuracy(self) -> bool:
+        return self.metric in SHARES
 
     def column(self, expression: str, label: str | None = None) -> Column:
         """A setting, or the mean over several: missing for a model that lacks any of them.
@@ -84,7 +88,7 @@ class Results:
             return self.low[:, places], self.high[:, places]
         value, n = self.value[:, places], self.n[:, places]
         low, high = np.full(value.shape, np.nan), np.full(value.shape, np.nan)
-        if self.metric in SHARES:
+        if self.is_accuracy:
             for cell in zip(*np.nonzero(n), strict=True):
                 edges = clopper_pearson(value[cell] / 100 * n[cell], int(n[cell]), self.confidence)
                 low[cell], high[cell] = (100 * edge for edge in edges)
@@ -96,12 +100,13 @@ class Results:
         arrays = (array[rows] for array in (self.value, self.low, self.high, self.n))
         return Results(self.metric, self.confidence, points, self.settings, *arrays)
 
-    def of_types(self, types: Sequence[str]) -> np.ndarray:
-        """Which points are of one of these types; all where none is named."""
+    def chosen(self, models: Sequence[str] = (), types: Sequence[str] = ()) -> np.ndarray:
+        """Which points these names or globs, and these types, mean; none given means all."""
         for name in types:
             if name not in TYPES:
                 raise UnknownName(f"no model type '{name}'; expected {', '.join(TYPES)}")
-        return np.array([not types or point.type in types for point in self.points])
+        of_type = np.array([not types or point.type in types for point in self.points])
+        return of_type & self.matching(models) if models else of_type
 
     def matching(self, patterns: Sequence[str]) -> np.ndarray:
         """Which points these names or globs mean; a name that means none is refused."""
@@ -116,12 +121,11 @@ class Results:
 def load(
     store: Store,
     metric: str = "top1",
-    models: Sequence[str] = (),
     sources: Sequence[str] = (),
     variant: str = "",
     confidence: float = STORED_CONFIDENCE,
 ) -> Results:
-    """All results of a metric, own and published; models are names or globs, no names mean all."""
+    """All results of a metric from these sources, own and published where none is named."""
     rows = queries.results(store, variant=variant, source=None)
     if not rows:
         raise StoreError(f"the {store.where} holds no results: run eval.py, or db.py --import-csv, first")
@@ -133,8 +137,7 @@ def load(
     if not cells:
         known = sorted({row["metric"] for row in rows})
         raise UnknownName(f"no results with metric '{metric}'{near_names(metric, known) or f'; there is {known[0]}'}")
-    results = _as_table(cells, metric, confidence, queries.model_tags(store))
-    return results.keep(results.matching(models)) if models else results
+    return _as_table(cells, metric, confidence, queries.model_tags(store))
 
 
 Cells = dict[tuple[str, str], dict[str, dict[str, Any]]]
@@ -144,7 +147,7 @@ def _cells(rows: list[dict[str, Any]], metric: str, sources: Sequence[str]) -> C
     """Rows by (source, model), in the order they came into the database, and by setting."""
     cells: Cells = {}
     for row in sorted(rows, key=lambda r: r["evaluation_id"]):
-        if sources and row["source"] not in sources or row["value"] is None:
+        if (sources and row["source"] not in sources) or row["value"] is None:
             continue
         setting = row["eval_setting"]
         if metric == "top1" and row["metric"] in _MANY_IN_ONE:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from testbed.data.samples import Dataset
+from testbed.data.transforms import StandardTransform
 from testbed.errors import EntryError
 from testbed.metrics.accuracy import accuracy_topk
 
@@ -20,7 +21,7 @@ KNOWN_ARGUMENTS = {
     "metrics_fn": ("logits", "targets", "image_paths", "model", "extras"),
     "perturbation_fn_cpu": ("image", "rng"),
     "perturbation_fn_gpu": ("images", "model", "targets", "rng"),
-    "probe": ("images", "model", "targets"),
+    "probe": ("images", "model", "targets", "logits", "image_paths", "rng"),
 }
 
 
@@ -160,6 +161,8 @@ class EvalSetting:
     probe: Callable[..., Any] | None = None
     tags: tuple[str, ...] = ()
     version: int = 1
+    controls: tuple[str, ...] = ()  # settings that are run whenever this one is, since it says nothing without them
+    resize: str | None = None  # "whole": the whole picture at the model's input size, not its own resize and crop
     noise_key: str = field(init=False, repr=False)
     arguments: Mapping[str, frozenset[str]] = field(init=False, repr=False)
 
@@ -180,6 +183,8 @@ class EvalSetting:
         _check_count(owner, "version", self.version)
         if self.transform is not None and not callable(self.transform):
             raise EntryError(f"{owner}: transform must be callable, got {self.transform!r}")
+        if self.resize not in (None, "whole"):
+            raise EntryError(f"{owner}: resize must be 'whole' or None, got {self.resize!r}")
         self._check_indices(owner)
         arguments = {}
         for kind in ("perturbation_fn_cpu", "perturbation_fn_gpu", "metrics_fn", "probe"):
@@ -190,6 +195,7 @@ class EvalSetting:
             raise EntryError(f"{owner}: a derived setting reads stored logits and cannot perturb images")
         object.__setattr__(self, "arguments", arguments)
         object.__setattr__(self, "tags", _checked_tags(owner, self.tags))
+        object.__setattr__(self, "controls", tuple(self.controls))
         # A derived setting that must be run directly draws the noise of the setting it comes from.
         object.__setattr__(self, "noise_key", self.derived_from or self.name)
 
@@ -205,9 +211,22 @@ class EvalSetting:
                 raise EntryError(f"{owner}: class_sublist names a class twice")
             object.__setattr__(self, label, values)
 
+    def transforms_for(self, model: Model) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
+        """What a picture goes through before it is perturbed: this setting's transform, then the model's."""
+        own = model.transform
+        if self.resize == "whole" and own is not None:
+            if not isinstance(own, StandardTransform):
+                raise EntryError(
+                    f"'{self.name}' shows whole pictures at the model's input size: expected a StandardTransform "
+                    f"that tells it, the transform of '{model.name}' is {type(own).__name__}"
+                )
+            own = own.whole()
+        return self.transform, own
+
     def over(self, parent: EvalSetting) -> EvalSetting:
         """This derived setting as one that could be run directly, on its parent's images."""
-        names = ("dataset", "perturbation_fn_cpu", "perturbation_fn_gpu", "adversarial_attack", "transform", "probe")
+        names = ["dataset", "perturbation_fn_cpu", "perturbation_fn_gpu", "adversarial_attack", "transform", "resize"]
+        names += ["probe", "class_sublist", "idx_subsample_list"]
         inherited = {n: getattr(parent, n) for n in names if getattr(self, n) is None}
         direct = replace(self, derived_from=None, **inherited)
         object.__setattr__(direct, "noise_key", parent.noise_key)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from testbed.data.cache import open_cache
+from testbed.data.cache import open_cache, reopen_cache
 
 SHAPE = (4, 5, 3)
 BYTES = 60
@@ -47,12 +47,35 @@ def test_caches_of_different_keys_and_shapes_are_apart(tmp_path):
     assert open_cache(tmp_path, "one", 10, (3, 5, 4), 10**6).get(0) is None
 
 
-def test_image_whose_checksum_is_zero_is_still_present(tmp_path):
-    pixels = np.array([0x9D, 0x0A, 0xD9, 0x6D], dtype=np.uint8).reshape(1, 1, 4)
-    assert zlib.crc32(pixels.tobytes()) == 0
-    cache = open_cache(tmp_path, "key", 1, (1, 1, 4), 100)
-    cache.put(0, pixels)
-    assert (cache.get(0) == pixels).all()
+def test_known_shape_is_taken_up_again_without_an_image(tmp_path):
+    assert reopen_cache(tmp_path, "key", 10, 10**6) is None
+    opened(tmp_path).put(4, image(4))
+    assert (reopen_cache(tmp_path, "key", 10, 10**6).get(4) == image(4)).all()
+    file_of(tmp_path, "info.json").write_text("{")
+    assert reopen_cache(tmp_path, "key", 10, 10**6) is None
+
+
+def test_image_whose_checksum_is_zero_is_still_present(tmp_path, monkeypatch):
+    monkeypatch.setattr(zlib, "crc32", lambda *_: 0)
+    cache = opened(tmp_path)
+    cache.put(0, image(0))
+    assert (cache.get(0) == image(0)).all()
+
+
+def test_unused_caches_leave_no_file_open(tmp_path):
+    """A worker opens one per model and setting: hundreds in a run."""
+
+    def next_descriptor():
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        os.close(descriptor)
+        return descriptor
+
+    before = next_descriptor()
+    for _ in range(3):
+        opened(tmp_path).put(0, image(0))
+    assert next_descriptor() == before
+    opened(tmp_path).close()
+    assert next_descriptor() == before
 
 
 @pytest.mark.parametrize("tear", ["cut", "half written", "checksum missing"])

@@ -66,7 +66,7 @@ def run(attack, images: Tensor, model: nn.Module, targets: Tensor, ids: Sequence
 @pytest.mark.parametrize(("norm", "dual_norm"), [("linf", 1), ("l2", 2)])
 def test_on_a_linear_model_the_margin_falls_by_eps_times_the_dual_norm(norm: str, dual_norm: int) -> None:
     images, weight = random_images(6, 0.2, 0.8), random_weight()  # far enough from 0 and 1 not to be clipped
-    model = TwoClasses(weight, bias=100.0)  # and so far from the boundary that no image falls
+    model = TwoClasses(weight, bias=100.0)  # so sure that no image falls, and that float32 cross-entropy is flat
     result = run(projected_gradient_descent(norm, EPS, EPS / 4, 20), images, model, torch.zeros(6).long())
     lost = (model.margin(images) - model.margin(result)).detach()
     assert lost.numpy() == pytest.approx(np.full(6, EPS * weight.norm(dual_norm).item()), rel=1e-3)
@@ -94,7 +94,7 @@ def test_the_ball_and_the_range_of_pixels_are_never_left(norm: str, steps: int) 
     size = change.abs().amax(dim=1) if norm == "linf" else change.norm(dim=1)
     assert size.max() <= eps + 1e-6
     assert size.min() > 0
-    assert 0 <= result.min()
+    assert result.min() >= 0
     assert result.max() <= 1
 
 
@@ -120,11 +120,11 @@ def test_images_wrong_from_the_start_or_without_a_label_come_back_unchanged(rand
     assert changed.tolist() == [True, False, True, True, False, True]
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_the_result_does_not_depend_on_the_batch(norm: str) -> None:
+@pytest.mark.parametrize(("norm", "sizes"), [("linf", (0.08, 0.02)), ("l2", (0.2, 0.05))])
+def test_the_result_does_not_depend_on_the_batch(norm: str, sizes: tuple[float, float]) -> None:
     images, model = random_images(12).double(), small_network().double()
     targets = model(images).argmax(dim=1)
-    attack = projected_gradient_descent(norm, 0.2, 0.05, 6)
+    attack = projected_gradient_descent(norm, *sizes, 6)
     together = run(attack, images, model, targets)
     alone = torch.cat([run(attack, images[i : i + 1], model, targets[i : i + 1], [i]) for i in range(12)])
     assert torch.allclose(together, alone, atol=1e-9)

@@ -109,6 +109,14 @@ def test_noise_has_the_published_strength_and_clipping(name: str, size: int) -> 
         assert at_ends == pytest.approx(clipped, rel=0.01)
 
 
+def test_impulse_noise_is_half_salt_and_half_pepper() -> None:
+    """scikit-image, random_noise: `amount` of the values are replaced, salt_vs_pepper is 0.5 by default."""
+    grey = torch.full((3, 512, 512), 0.5)
+    out = corruption("impulse_noise", 5, 224)(image=grey, rng=np.random.default_rng(0))
+    for value, share in ((0.0, 0.135), (1.0, 0.135), (0.5, 0.73)):
+        assert float((out == value).float().mean()) == pytest.approx(share, rel=0.01)
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", IMAGENET_C)
 def test_constants_are_the_published(name: str, size: int) -> None:

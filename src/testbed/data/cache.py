@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import threading
+import weakref
 import zlib
 from pathlib import Path
 
@@ -26,17 +27,19 @@ class PreparedCache:
     def __init__(self, folder: Path, n_images: int, shape: tuple[int, ...]) -> None:
         self._shape = shape
         self._bytes = int(np.prod(shape))
+        self._seed = zlib.crc32(repr(shape).encode())  # so that no image is read in another shape
         self._pixels = os.open(folder / _PIXELS, os.O_RDWR | os.O_CREAT, 0o644)
         self._checksums = os.open(folder / _CHECKSUMS, os.O_RDWR | os.O_CREAT, 0o644)
         os.ftruncate(self._checksums, 4 * n_images)
         self.full = False  # set when the disk is: from then on nothing more is written
+        self.close = weakref.finalize(self, _close, self._pixels, self._checksums)  # at the latest when unused
 
     def get(self, index: int) -> np.ndarray | None:
         stored = os.pread(self._checksums, 4, 4 * index)
         if stored == b"\0\0\0\0":
             return None
         data = os.pread(self._pixels, self._bytes, self._bytes * index)
-        if len(data) != self._bytes or _checksum(data) != stored:
+        if len(data) != self._bytes or _checksum(data, self._seed) != stored:
             return None
         return np.frombuffer(data, dtype=np.uint8).reshape(self._shape)
 
@@ -46,17 +49,18 @@ class PreparedCache:
         data = image.tobytes()
         try:
             os.pwrite(self._pixels, data, self._bytes * index)
-            os.pwrite(self._checksums, _checksum(data), 4 * index)
+            os.pwrite(self._checksums, _checksum(data, self._seed), 4 * index)
         except OSError:
             self.full = True
 
-    def close(self) -> None:
-        os.close(self._pixels)
-        os.close(self._checksums)
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
-def _checksum(data: bytes) -> bytes:
-    return (zlib.crc32(data) or 1).to_bytes(4, "little")
+def _checksum(data: bytes, seed: int) -> bytes:
+    return (zlib.crc32(data, seed) or 1).to_bytes(4, "little")
 
 
 _opening = threading.Lock()

@@ -41,6 +41,12 @@ class StandardTransform:
         image = self._resized(image)
         return image if self.img_crop_size is None else _centre_crop(image, _pair(self.img_crop_size))
 
+    def whole(self) -> StandardTransform:
+        """The same input size filled by the whole picture: one plain resize, and nothing is cropped."""
+        if self.img_crop_size is None:
+            return self
+        return StandardTransform(_pair(self.img_crop_size), None, self.interpolation)
+
     def _resized(self, image: Any) -> Any:
         from PIL import Image
 

@@ -55,15 +55,18 @@ def projected_gradient_descent(norm: str, eps: float, step: float, steps: int, r
 
 
 def _loss_gradient(images: Tensor, model: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of each image's own loss, and which images the model still gets right."""
+    """The direction in which each image's own loss rises, and which images the model still gets right."""
     import torch
 
     with torch.enable_grad():
         inputs = images.detach().requires_grad_()
         logits = model(inputs)
+        column = targets[:, None]
+        # The cross-entropy is log(1 + exp(gap)), so the gap has the same direction of ascent; but its gradient
+        # does not vanish where a model is sure of itself, and such a model is not mistaken for a robust one.
+        gap = logits.scatter(1, column, -torch.inf).logsumexp(dim=1) - logits.gather(1, column)[:, 0]
         # A sum, not a mean: an image's gradient must not depend on the size of its batch.
-        loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
-        (gradient,) = torch.autograd.grad(loss, inputs)
+        (gradient,) = torch.autograd.grad(gap.sum(), inputs)
     return gradient, logits.detach().argmax(dim=1) == targets
 
 

@@ -73,6 +73,16 @@ class Classifier(nn.Module):
         if setting.class_sublist is not None and "class_sublist" not in loaded.entry.classify_arguments:
             self._columns = torch.tensor(setting.class_sublist, device=loaded.device)
 
+    @property
+    def entry(self) -> Model:
+        """What was declared of the model: its normalisation, its layers."""
+        return self._loaded.entry
+
+    @property
+    def network(self) -> Any:
+        """The loaded network itself, for probes that look at its layers."""
+        return self._loaded.network
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         loaded, setting = self._loaded, self._setting
         images = self._normalise(images)

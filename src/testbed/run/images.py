@@ -21,6 +21,7 @@ from testbed.run.options import RunOptions
 from testbed.run.seeding import image_generator
 
 _BATCHES_AHEAD = 2
+_SMALLEST_SLICE = 8
 
 
 class PreparedImages:
@@ -32,9 +33,10 @@ class PreparedImages:
 
     def __init__(self, samples: Samples, setting: EvalSetting, model: Model, options: RunOptions) -> None:
         self._samples = samples
-        self._transforms = [t for t in (setting.transform, model.transform) if t is not None]
+        chain = setting.transforms_for(model)
+        self._transforms = [t for t in chain if t is not None]
         self._raw = None if self._transforms else getattr(samples.load, "raw", None)
-        keys = [transform_key(setting.transform), transform_key(model.transform)]
+        keys = [transform_key(t) for t in chain]
         self._key = None if None in keys else "|".join((samples.fingerprint, samples.cache_salt, *map(str, keys)))
         self._options = options
         self._budget = int(options.cache_gb * 1e9)
@@ -130,14 +132,30 @@ class BatchLoader:
             self._images.open_early(int(self._indices[start]))
         except ImageError:
             pass  # the same image is asked for again below, where a bad one is dealt with
-        pending: deque[list[tuple[int, Future[Any]]]] = deque()
+        pending: deque[list[Future[list[Any]]]] = deque()
         for first in range(start, stop, size):
-            rows = range(first, min(first + size, stop))
-            pending.append([(row, self._threads.submit(self._load, row)) for row in rows])
+            pending.append(self._submit(range(first, min(first + size, stop))))
             if len(pending) > _BATCHES_AHEAD:
                 yield from self._collect(pending.popleft())
         while pending:
             yield from self._collect(pending.popleft())
+
+    def _submit(self, rows: range) -> list[Future[list[Any]]]:
+        """A batch in as many slices as there are threads; small pictures in fewer, since handing over costs time."""
+        step = max(_SMALLEST_SLICE, -(-len(rows) // self._options.workers))
+        return [self._threads.submit(self._load_slice, rows[i : i + step]) for i in range(0, len(rows), step)]
+
+    def _load_slice(self, rows: range) -> list[Any]:
+        """(row, image) of each; an unreadable image is an error, or None where such are skipped."""
+        loaded = []
+        for row in rows:
+            try:
+                loaded.append((row, self._load(row)))
+            except ImageError:
+                if not self._options.skip_bad_images:
+                    raise
+                loaded.append((row, None))
+        return loaded
 
     def _load(self, row: int) -> Any:
         index = int(self._indices[row])
@@ -156,16 +174,11 @@ class BatchLoader:
             )
         return changed
 
-    def _collect(self, loading: list[tuple[int, Future[Any]]]) -> Iterator[Batch]:
-        rows, images = [], []
-        for row, future in loading:
-            try:
-                images.append(future.result())
-                rows.append(row)
-            except ImageError:
-                if not self._options.skip_bad_images:
-                    raise
-                self.bad_rows.append(row)
+    def _collect(self, loading: list[Future[list[Any]]]) -> Iterator[Batch]:
+        loaded = [pair for future in loading for pair in future.result()]
+        self.bad_rows += [row for row, image in loaded if image is None]
+        rows = [row for row, image in loaded if image is not None]
+        images = [image for _, image in loaded if image is not None]
         if not rows:
             return
         shapes = {tuple(i.shape) for i in images}

@@ -77,7 +77,7 @@ def make_plan(
 ) -> Plan:
     """Every asked pair once, parents of derived settings before their children."""
     entries = [registry.model(name) for name in registry.expand_models(models)]
-    asked = registry.expand_eval_settings(eval_settings)
+    asked = _with_controls(registry, registry.expand_eval_settings(eval_settings))
     if options.checkpoint is not None and len(entries) != 1:
         raise StoreError(f"--checkpoint is for one model at a time, got {len(entries)}")
     plan = Plan()
@@ -102,10 +102,18 @@ def make_plan(
     return plan
 
 
+def _with_controls(registry: Registry, asked: Sequence[str]) -> list[str]:
+    """The asked settings, then what they must be held against."""
+    controls = [control for name in asked for control in registry.eval_setting(name).controls]
+    return list(dict.fromkeys([*asked, *controls]))
+
+
 def _derivable(pair: Pair) -> bool:
-    """From stored logits, unless the model's own classify counts votes among the sublist's classes only."""
-    counts_among = "class_sublist" in pair.model.classify_arguments and pair.setting.class_sublist is not None
-    return pair.setting.derived_from is not None and not counts_among
+    """From stored logits, unless the setting probes the model itself, or the model's own classify counts votes
+    among the sublist's classes only."""
+    setting = pair.setting
+    counts_among = "class_sublist" in pair.model.classify_arguments and setting.class_sublist is not None
+    return setting.derived_from is not None and setting.probe is None and not counts_among
 
 
 def _with_parents(registry: Registry, model: Model, asked: Sequence[str]) -> list[str]:
@@ -128,7 +136,8 @@ def _followers(registry: Registry, asked: Sequence[str], done: set[tuple[str, in
     stored = {name for name, _ in done}
     found: list[str] = []
     for name, setting in registry.eval_settings.entries.items():
-        if name in stored and name not in asked and setting.derived_from in {*asked, *found}:
+        derived = setting.probe is None and setting.derived_from in {*asked, *found}
+        if name in stored and name not in asked and derived:
             found.append(name)
     return found
 

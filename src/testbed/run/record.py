@@ -5,12 +5,14 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+from dataclasses import is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from testbed.data.samples import fingerprint_of
+from testbed.entries import EvalSetting
 from testbed.errors import StoreError
 from testbed.outputs import Outputs, derive, measure, outputs_of
 from testbed.registry import Registry
@@ -118,6 +120,7 @@ class Recorder:
             provenance={
                 **facts,
                 **environment(),
+                **_probe_facts(pair.setting),
                 "arrays_sha256": digests,
                 "bad_rows": bad_rows,
                 "devices": sorted({c["device"] for c in chunks}),
@@ -194,6 +197,11 @@ class Recorder:
         path = self.store.folder / relative
         files.save_samples(path, ids, pair.selection.targets, pair.selection.indices)
         return relative
+
+
+def _probe_facts(setting: EvalSetting) -> dict[str, str]:
+    """A probe that is declared as plain data is recorded with all its parameters."""
+    return {"probe": repr(setting.probe)} if is_dataclass(setting.probe) else {}
 
 
 def add_eval_setting(store: Store, registry: Registry, name: str) -> int:

@@ -36,6 +36,7 @@ class _Job:
     classifier: Classifier
     num_classes: int | None
     batch_size: int
+    transform: str  # for the provenance
     checked: bool = field(default=False)
 
 
@@ -80,7 +81,7 @@ class Worker:
         if not arrays:
             raise DataError(f"no readable image in rows {task.start} to {task.stop}")
         write_part(Path(task.folder), task.start, arrays)
-        facts = {**loaded.facts(), "batch_size": job.batch_size}
+        facts = {**loaded.facts(), "transform": job.transform, "batch_size": job.batch_size}
         return ChunkDone(task, time.perf_counter() - started, list(job.loader.bad_rows), facts)
 
     def _model(self, name: str) -> LoadedModel:
@@ -110,6 +111,7 @@ class Worker:
             classifier=Classifier(loaded, setting).eval(),
             num_classes=samples.num_classes if columns else None,
             batch_size=self._options.batch_size or loaded.entry.batch_size_for(setting),
+            transform=" then ".join(repr(t) for t in setting.transforms_for(loaded.entry) if t is not None) or "None",
         )
         return self._job
 
@@ -162,7 +164,14 @@ class Worker:
             outputs = {"logits": logits.cpu().numpy()}
             if setting.probe is not None:
                 recorded = call_by_name(
-                    setting.probe, setting.arguments["probe"], images=images, model=job.classifier, targets=targets
+                    setting.probe,
+                    setting.arguments["probe"],
+                    images=images,
+                    model=job.classifier,
+                    targets=targets,
+                    logits=logits,
+                    image_paths=batch.ids,
+                    rng=BatchRandom(self._options.seed, setting.noise_key, batch.ids, device),
                 )
                 outputs.update({name: np.asarray(torch.as_tensor(a).cpu()) for name, a in recorded.items()})
         _check(job, outputs["logits"], batch)

@@ -142,10 +142,12 @@ class Store:
         with self.writing() as connection:
             left = connection.execute(sa.select(e).where(mine)).mappings().first()
             if left is not None:
-                self.refuse_if_alive(connection, left["run_id"])
+                if left["status"] == "running":
+                    self.refuse_if_alive(connection, left["run_id"])
                 same = left["dataset_fingerprint"] == fingerprint and left["n_images"] == n_images
                 if resumable and same and left["chunk_size"]:
                     values: dict[str, Any] = dict(status="running", run_id=self.run_id, error=None)
+                    values["samples_path"] = samples_path or left["samples_path"]  # a failure before the run has none
                     connection.execute(e.update().where(e.c.id == left["id"]).values(**values))
                     c = schema.chunks.c
                     done = connection.execute(sa.select(c.start, c.stop).where(c.evaluation_id == left["id"]))

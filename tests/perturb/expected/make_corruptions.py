@@ -29,9 +29,18 @@ import skimage.filters
 from PIL import Image
 
 SEED = 20
-DETERMINISTIC = "gaussian_blur defocus_blur zoom_blur brightness contrast saturate jpeg_compression pixelate".split()
-RANDOM = "glass_blur motion_blur snow frost fog elastic_transform spatter".split()
-NOISE = "gaussian_noise shot_noise impulse_noise speckle_noise".split()
+DETERMINISTIC = [
+    "gaussian_blur",
+    "defocus_blur",
+    "zoom_blur",
+    "brightness",
+    "contrast",
+    "saturate",
+    "jpeg_compression",
+    "pixelate",
+]
+RANDOM = ["glass_blur", "motion_blur", "snow", "frost", "fog", "elastic_transform", "spatter"]
+NOISE = ["gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"]
 
 
 def picture(height: int, width: int) -> np.ndarray:

@@ -33,8 +33,8 @@ _FUNCTIONS: dict[str, Function] = {
 }
 
 # In the published order; the last four of ImageNet-C are its extra (validation) corruptions.
-CORRUPTIONS: tuple[str, ...] = tuple(name for name in IMAGENET_C if name in _FUNCTIONS)
-BAR_CORRUPTIONS: tuple[str, ...] = tuple(name for name in IMAGENET_C_BAR if name in _FUNCTIONS)
+CORRUPTIONS: tuple[str, ...] = tuple(IMAGENET_C)
+BAR_CORRUPTIONS: tuple[str, ...] = tuple(IMAGENET_C_BAR)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Corruption:
     def __post_init__(self) -> None:
         if self.name not in _FUNCTIONS:
             raise ValueError(f"corruption: expected {_names_near(self.name)}, got {self.name!r}")
-        if isinstance(self.severity, bool) or self.severity not in SEVERITIES:
+        if type(self.severity) is not int or self.severity not in SEVERITIES:
             raise ValueError(f"corruption {self.name!r}: expected a severity from 1 to 5, got {self.severity!r}")
         if self.size is not None and self.size not in SIZES:
             raise ValueError(f"corruption {self.name!r}: expected size 32, 64, 224 or None, got {self.size!r}")

@@ -44,18 +44,13 @@ def clipped_zoom(side: int, factor: float) -> Any:
     """
     from scipy.ndimage import zoom
 
-    middle = zoom_crop(side, factor)
+    middle = int(np.ceil(side / factor))
     start = (side - middle) // 2
     enlarged = zoom(np.eye(middle), (factor, 1), order=1)
     trim = (enlarged.shape[0] - side) // 2
     matrix = np.zeros((side, side))
     matrix[:, start : start + middle] = enlarged[trim : trim + side]
     return _sparse(matrix)
-
-
-def zoom_crop(side: int, factor: float) -> int:
-    """How many pixels of a side a zoom by `factor` shows."""
-    return int(np.ceil(side / factor))
 
 
 def _sparse(matrix: np.ndarray) -> Any:

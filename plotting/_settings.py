@@ -1,4 +1,4 @@
-"""What x and y may be besides one eval setting: published averages, comma lists and globs, as weights of settings."""
+"""What is known of eval settings by their names: averages, globs and lists as weights, severities, references."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from testbed.errors import UnknownName, near_names
 
 # base.corruption.severity, then how the images were made: imagenet-c.fog.3_on-disk, digits.contrast.1
-SEVERITY = re.compile(r"(?P<base>.+)\.(?P<corruption>[^.]+)\.(?P<severity>[1-9])(?P<suffix>_[^.]+)?")
+SEVERITY = re.compile(r"(?P<base>.+)\.(?P<corruption>[a-z_]+)\.(?P<severity>[1-9])(?P<suffix>_[^.]+)?")
 
 # Published averages: the mean over parts, each the mean over the severities of one corruption, or one setting.
 _CORRUPTIONS = (
@@ -32,6 +32,26 @@ AVERAGES: dict[str, Parts] = {
     "avg_imagenet_c_in_memory": _IN_MEMORY,
     "avg_imagenet_c_on_disk": _ON_DISK,
 }
+
+
+# What accuracy under a published shift is held against, where that is not `val`: the same classes without the shift.
+_REFERENCES = {
+    "objectnet-1.0-beta": "val-on-objectnet-classes",
+    "imagenet-a": "val-on-imagenet-a-classes",
+    "imagenet-r": "val-on-imagenet-r-classes",
+    "imagenet-vid-robust_pm0": "val-on-vid-robust-classes",
+    "imagenet-vid-robust_pm10": "imagenet-vid-robust_pm0",
+    "ytbb-robust_pm0": "val-on-ytbb-robust-classes",
+    "ytbb-robust_pm10": "ytbb-robust_pm0",
+}
+
+
+def reference_of(expression: str, known: Sequence[str]) -> str | None:
+    """The setting without shift that a shift is held against: as published, the name before the first dot, or `val`."""
+    if expression in _REFERENCES.values() and expression not in _REFERENCES:
+        return None
+    candidates = (_REFERENCES.get(expression), expression.split(".")[0], "val")
+    return next((name for name in candidates if name in known and name != expression), None)
 
 
 def weights_of(expression: str, known: Sequence[str]) -> dict[str, float]:

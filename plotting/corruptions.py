@@ -1,0 +1,255 @@
+"""How accuracy falls with the severity of each corruption, and the mean corruption error of each model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from _drawing import QUIET, head, legend_below, new_figure, save
+from _options import (
+    figure_command,
+    highlight_option,
+    out_option,
+    read_results,
+    settings_option,
+    source_options,
+    title_option,
+    types_option,
+)
+from _results import Results
+from _settings import SEVERITY
+from _types import TYPES
+
+from testbed.errors import TestbedError
+
+ALEXNET = Path(__file__).resolve().parents[1] / "registry" / "metadata" / "alexnet_imagenet_c_error.json"
+FEW = 8  # so many models get a curve each
+MOST_BARS = 40
+Family = dict[str, dict[int, str]]  # corruption to severity to setting
+
+
+@figure_command()
+@source_options
+@settings_option
+@types_option
+@click.option(
+    "--clean", metavar="SETTING", help="Severity 0.  [default: the setting without corruption, if there is one]"
+)
+@click.option("--reference-model", metavar="NAME", help="Whose errors are 100 %.  [default: AlexNet's, on imagenet-c]")
+@highlight_option
+@title_option
+@out_option("results/figures/corruptions")
+def main(
+    models: tuple[str, ...],
+    eval_settings: tuple[str, ...],
+    types: tuple[str, ...],
+    clean: str | None,
+    reference_model: str | None,
+    highlight: tuple[str, ...],
+    title: str | None,
+    out: Path,
+    **options: Any,
+) -> None:
+    """Draw severity curves (PATH-curves) and mean corruption errors (PATH-mce).
+
+    \b
+        python plotting/corruptions.py --models 'digits_*' --eval-settings 'digits.*'
+        python plotting/corruptions.py --eval-settings 'imagenet-c.*_on-disk' --highlight resnet50
+    """
+    results = read_results(options)
+    results = results.keep(results.chosen(models, types))
+    base, family = chosen_family(results, eval_settings)
+    strong = results.matching(highlight) if highlight else np.zeros(len(results.points), dtype=bool)
+    clean = clean or clean_of(base, results.settings)
+    save(curves(results, base, family, clean, strong, title), out.with_name(f"{out.name}-curves"))
+    errors, words = reference_errors(results, base, family, reference_model)
+    save(bars(results, family, errors, words, strong, title), out.with_name(f"{out.name}-mce"))
+
+
+def chosen_family(results: Results, patterns: tuple[str, ...]) -> tuple[str, Family]:
+    """The settings that differ in corruption and severity only; of several such families the largest."""
+    names = dict.fromkeys(n for p in patterns or ("*",) for n in results.column(p).settings)
+    families: dict[str, Family] = {}
+    for name in names:
+        found = SEVERITY.fullmatch(name)
+        if found:
+            family = families.setdefault(f"{found['base']}{found['suffix'] or ''}", {})
+            family.setdefault(found["corruption"], {})[int(found["severity"])] = name
+    if not families:
+        raise TestbedError("no setting here is named BASE.CORRUPTION.SEVERITY, such as digits.contrast.3")
+    chosen = max(families, key=lambda key: sum(map(len, families[key].values())))
+    for other in families.keys() - {chosen}:
+        click.echo(f"drawing {chosen}; {other} is there too (choose with --eval-settings)", err=True)
+    return chosen, families[chosen]
+
+
+def clean_of(base: str, known: list[str]) -> str | None:
+    """The setting without corruption: the base name itself, or val for ImageNet-C."""
+    name = base.split("_")[0]
+    return next((n for n in (name, "val" if name.startswith("imagenet") else None) if n in known), None)
+
+
+# ---- severity curves -------------------------------------------------------------------------------------
+
+
+def curves(
+    results: Results, base: str, family: Family, clean: str | None, strong: np.ndarray, title: str | None = None
+) -> Any:
+    """A panel per corruption: a curve per model where they are few, else the mean of each type and highlighted ones."""
+    columns = min(len(family), 5)
+    rows = -(-len(family) // columns)
+    figure, axes = new_figure(max(2.1 * columns, 6.5), 1.75 * rows + 1.4, rows, columns, sharey=True, squeeze=False)
+    each = len(results.points) <= FEW
+    handles: dict[str, Any] = {}
+    for ax, (corruption, severities) in zip(axes.flat, sorted(family.items()), strict=False):
+        levels = ({0: clean} if clean else {}) | dict(sorted(severities.items()))
+        places = [results.settings.index(name) for name in levels.values()]
+        numbers = results.value[:, places], results.low[:, places], results.high[:, places]
+        if each:
+            handles |= _curve_each(ax, results, list(levels), *numbers)
+        else:
+            handles |= _curve_types(ax, results, list(levels), numbers[0])
+            handles |= _curve_strong(ax, results, list(levels), numbers[0], strong)
+        ax.set_title(corruption.replace("_", " "), fontsize=8.5)
+        ax.set_xticks(list(levels))
+        ax.tick_params(labelsize=7.5)
+    for ax in axes.flat[len(family) :]:
+        ax.set_visible(False)
+    for ax in axes[:, 0]:
+        ax.set_ylabel(f"{results.metric}, %" if results.is_accuracy else results.metric)
+    for ax in axes.flat[: len(family)][-columns:]:
+        ax.set_xlabel("severity" + (f" (0: {clean})" if clean else ""), fontsize=8)
+    legend_below(figure, list(handles.values()), 4)
+    bands = f"{100 * results.confidence:g} % intervals" if each else "the middle 80 % of the models"
+    places = [results.settings.index(name) for severities in family.values() for name in severities.values()]
+    models = np.isfinite(results.value[:, places]).any(axis=1).sum()
+    note = f"{models} models; {'a curve each' if each else 'the mean of each type'}; bands: {bands}."
+    head(figure, title or f"Accuracy by severity: {base}", [note])
+    return figure
+
+
+def _curve_each(
+    ax: Any, results: Results, levels: list[int], value: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> dict[str, Any]:
+    handles = {}
+    for i, point in enumerate(results.points):
+        if np.isfinite(value[i]).any():
+            (handles[point.label],) = ax.plot(
+                levels, value[i], color=f"C{i}", marker="o", markersize=2.5, linewidth=1.3, label=point.label
+            )
+            ax.fill_between(levels, low[i], high[i], color=f"C{i}", alpha=0.15, linewidth=0)
+    return handles
+
+
+def _curve_types(ax: Any, results: Results, levels: list[int], value: np.ndarray) -> dict[str, Any]:
+    handles = {}
+    whole = np.isfinite(value).all(axis=1)
+    for kind in TYPES.values():
+        rows = whole & np.array([p.type == kind.tag for p in results.points])
+        if rows.sum() < 3:
+            continue
+        (handles[kind.tag],) = ax.plot(levels, value[rows].mean(axis=0), color=kind.color, label=kind.label)
+        ax.fill_between(
+            levels, *np.percentile(value[rows], [10, 90], axis=0), color=kind.color, alpha=0.13, linewidth=0
+        )
+    return handles
+
+
+def _curve_strong(
+    ax: Any, results: Results, levels: list[int], value: np.ndarray, strong: np.ndarray
+) -> dict[str, Any]:
+    handles = {}
+    for i, style in zip(strong.nonzero()[0], ("-", "--", ":", "-.") * len(strong), strict=False):
+        label = results.points[i].label
+        (handles[label],) = ax.plot(levels, value[i], color="black", linestyle=style, linewidth=1.2, label=label)
+    return handles
+
+
+# ---- mean corruption error -------------------------------------------------------------------------------
+
+
+def reference_errors(results: Results, base: str, family: Family, model: str | None) -> tuple[Mapping[str, float], str]:
+    """Summed error in percent of the reference on each corruption that counts, and who it is.
+
+    Without any reference a corruption counts as its number of severities, which makes the plain mean error.
+    """
+    if model is not None:
+        rows = results.matching([model]).nonzero()[0]
+        sums = {
+            c: float((100 - results.column(",".join(s.values())).value[rows[0]]) * len(s)) for c, s in family.items()
+        }
+        known = {corruption: error for corruption, error in sums.items() if error > 0}
+        return known, f"relative to {results.points[rows[0]].label}"
+    if base.startswith("imagenet-c"):
+        published = json.loads(ALEXNET.read_text(encoding="utf-8"))
+        return {
+            c: 100 * sum(e) for c, e in published.items() if len(family.get(c, ())) == len(e)
+        }, "relative to AlexNet"
+    return {c: 100.0 * len(s) for c, s in family.items()}, "not relative to any model"
+
+
+def mean_corruption_error(
+    results: Results, family: Family, errors: Mapping[str, float]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """mCE in percent of every point (Hendrycks and Dietterich 2019) with its interval; NaN where a result is missing."""
+    parts = []
+    for corruption, reference in errors.items():
+        column = results.column(",".join(family[corruption].values()))
+        scale = 100 * len(column.settings) / reference
+        parts.append([scale * (100 - column.value), scale * (100 - column.high), scale * (100 - column.low)])
+    value, low, high = np.mean(parts, axis=0)
+    return value, low, high
+
+
+def bars(
+    results: Results,
+    family: Family,
+    errors: Mapping[str, float],
+    words: str,
+    strong: np.ndarray,
+    title: str | None = None,
+) -> Any:
+    """A bar per model, the best on top."""
+    if not results.is_accuracy or not errors:
+        raise TestbedError(f"the mean corruption error needs accuracies on whole corruptions, got {results.metric}")
+    value, low, high = mean_corruption_error(results, family, errors)
+    order = np.argsort(value)[: np.isfinite(value).sum()]
+    if not len(order):
+        raise TestbedError("no model has results on all severities of all corruptions")
+    chosen = order if len(order) <= MOST_BARS else _best_and_strong(order, strong)
+    figure, ax = new_figure(7.2, 0.19 * len(chosen) + 1.5)
+    places = np.arange(len(chosen))[::-1]
+    colors = [TYPES[results.points[i].type].color for i in chosen]
+    reach = np.nan_to_num(np.maximum([value[chosen] - low[chosen], high[chosen] - value[chosen]], 0))
+    ax.barh(places, value[chosen], xerr=reach, color=colors, alpha=0.8, height=0.75, error_kw={"elinewidth": 0.8})
+    for place, i, right in zip(places, chosen, reach[1], strict=True):
+        ax.text(value[i] + right, place, f" {value[i]:.1f}", va="center", fontsize=7, color=QUIET)
+    names = [results.points[i].label for i in chosen]
+    ax.set_yticks(places, names, fontsize=7)
+    ax.set_ylim(-0.7, len(chosen) - 0.3)
+    ax.grid(visible=False, axis="y")
+    ax.set_xlabel("mean corruption error, %: lower is better")
+    kinds = dict.fromkeys(results.points[i].type for i in chosen)
+    legend_below(figure, [_patch(kind) for kind in kinds])
+    some = "" if len(chosen) == len(order) else f"; the best {MOST_BARS} of {len(order)} models, and highlighted ones"
+    note = f"Over {len(errors)} corruptions, {words}{some}. Bars: {100 * results.confidence:g} % intervals."
+    head(figure, title or "Mean corruption error", [note])
+    return figure
+
+
+def _best_and_strong(order: np.ndarray, strong: np.ndarray) -> np.ndarray:
+    return np.array([row for place, row in enumerate(order) if place < MOST_BARS or strong[row]])
+
+
+def _patch(kind: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(color=TYPES[kind].color, alpha=0.8, label=TYPES[kind].label)
+
+
+if __name__ == "__main__":
+    main()

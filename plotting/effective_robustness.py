@@ -1,0 +1,137 @@
+"""Who stands above the line, and does it carry over? Effective robustness under one shift against another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from _drawing import draw_points, head, legend_below, new_figure, save, wrapped
+from _labels import place_labels
+from _lines import Choice, fit_line, robustness, shown
+from _options import (
+    figure_command,
+    highlight_option,
+    line_options,
+    names_option,
+    out_option,
+    read_choice,
+    read_results,
+    source_options,
+    title_option,
+    types_option,
+)
+from _results import Column, Results
+from _settings import reference_of
+
+from testbed.errors import TestbedError
+from testbed.stats.effective_robustness import robustness_correlation
+
+FEW = 12  # so many models are named unasked
+
+
+@figure_command()
+@click.option(
+    "--x", "x_name", required=True, metavar="SETTING", help="One shift: a setting, an average, a glob, a list."
+)
+@click.option("--y", "y_name", required=True, metavar="SETTING", help="Another shift.")
+@click.option("--reference", metavar="SETTING", help="Accuracy without shift.  [default: by the shift, mostly val]")
+@click.option("--reference-x", metavar="SETTING", help="The same for x alone.")
+@click.option("--reference-y", metavar="SETTING", help="The same for y alone.")
+@source_options
+@types_option
+@click.option("--standard/--no-standard", default=False, help="Show the models of the line too.")
+@line_options
+@highlight_option
+@names_option
+@title_option
+@out_option("results/figures/effective_robustness")
+def main(
+    x_name: str,
+    y_name: str,
+    reference: str | None,
+    reference_x: str | None,
+    reference_y: str | None,
+    models: tuple[str, ...],
+    types: tuple[str, ...],
+    standard: bool,
+    highlight: tuple[str, ...],
+    names: bool | None,
+    title: str | None,
+    out: Path,
+    **options: Any,
+) -> None:
+    """Draw effective robustness under one shift against that under another, in percentage points.
+
+    \b
+        python plotting/effective_robustness.py --x avg_corruptions --y imagenetv2-matched-frequency-format-val
+    """
+    results = read_results(options)
+    choice = read_choice(results, options)
+    x = rho_column(results, x_name, reference_x or reference, choice)
+    y = rho_column(results, y_name, reference_y or reference, choice)
+    rows = np.isfinite(x.value) & np.isfinite(y.value) & results.chosen(models, types)
+    if not standard:
+        rows &= np.array([p.type != choice.type for p in results.points])
+    save(rho_against_rho(results, x, y, rows, choice, highlight, names, title), out)
+
+
+def rho_column(results: Results, shift: str, reference: str | None, choice: Choice) -> Column:
+    """Effective robustness of every point under a shift, in percentage points."""
+    reference = reference or reference_of(shift, results.settings)
+    if reference is None:
+        raise TestbedError(f"no reference is known for '{shift}': name one with --reference")
+    base = results.column(reference)
+    shifted = results.column(shift)
+    line = fit_line(results, base, shifted, choice)
+    if line is None:
+        raise TestbedError(f"fewer than 3 {choice.words} models have both {base.label} and {shifted.label}: no line")
+    values = [np.where(shown(base, shifted, choice), v, np.nan) for v in robustness(line, base, shifted)]
+    return Column(f"{shifted.label}, points above the line on {base.label}", shifted.settings, *values, shifted.n)
+
+
+def rho_against_rho(
+    results: Results,
+    x: Column,
+    y: Column,
+    rows: np.ndarray,
+    choice: Choice,
+    highlight: tuple[str, ...] = (),
+    names: bool | None = None,
+    title: str | None = None,
+) -> Any:
+    """The figure."""
+    if not rows.any():
+        raise TestbedError(f"no model has effective robustness under both {x.label} and {y.label}")
+    strong = results.matching(highlight) if highlight else np.zeros(len(rows), dtype=bool)
+    figure, ax = new_figure()
+    handles = draw_points(ax, results, x, y, rows, None, None, strong)
+    ax.axhline(0, color="0.3", linewidth=0.9, zorder=1)
+    ax.axvline(0, color="0.3", linewidth=0.9, zorder=1)
+    ax.set_xlabel(x.label)
+    ax.set_ylabel("\n".join(wrapped(y.label, 56)))
+    ax.margins(0.06)
+    legend_below(figure, handles)
+    head(figure, title or "Effective robustness under two shifts", notes(x, y, rows, choice))
+    named = rows if (rows.sum() <= FEW if names is None else names) else rows & strong
+    places = np.column_stack([x.value[rows], y.value[rows]])
+    order = {row: i for i, row in enumerate(rows.nonzero()[0])}
+    labels = [(results.points[i].label, order[i]) for i in named.nonzero()[0]]
+    place_labels(ax, places, labels)
+    return figure
+
+
+def notes(x: Column, y: Column, rows: np.ndarray, choice: Choice) -> list[str]:
+    """What the axes are, and how far one tells the other."""
+    bars = f"{100 * choice.confidence:g} % intervals over models and images"
+    what = f"Percentage points above the line through {choice.words} models; bars: {bars}."
+    try:
+        found = robustness_correlation(x.value[rows], y.value[rows], choice.confidence)
+    except ValueError:
+        return [what, f"{rows.sum()} models: too few for a correlation."]
+    return [what, f"{found.n} models, Pearson's r = {found.r:.2f} [{found.low:.2f}, {found.high:.2f}]."]
+
+
+if __name__ == "__main__":
+    main()

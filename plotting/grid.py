@@ -1,0 +1,177 @@
+"""All models on all eval settings at a glance: a grid of accuracies, models in groups of their type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from _drawing import QUIET, head, new_figure, save
+from _options import (
+    figure_command,
+    out_option,
+    read_results,
+    settings_option,
+    source_options,
+    title_option,
+    types_option,
+)
+from _results import Column, Results
+from _settings import AVERAGES, without_severity
+from _types import TYPES
+
+from testbed.errors import TestbedError
+
+MOST_ROWS, MOST_COLUMNS = 70, 45  # more are drawn without names, or with severities averaged
+MOST_NUMBERS = 700  # cells that are written out
+
+
+@figure_command()
+@source_options
+@settings_option
+@types_option
+@click.option("--sort", metavar="SETTING", help="Order models by this setting.  [default: by their mean]")
+@click.option(
+    "--severities/--mean-severities", default=None, help="All severities, or their mean.  [default: mean if many]"
+)
+@click.option("--names/--no-names", default=None, help="Name all models.  [default: up to 70]")
+@title_option
+@out_option("results/figures/grid")
+def main(
+    models: tuple[str, ...],
+    eval_settings: tuple[str, ...],
+    types: tuple[str, ...],
+    sort: str | None,
+    severities: bool | None,
+    names: bool | None,
+    title: str | None,
+    out: Path,
+    **options: Any,
+) -> None:
+    """Draw a grid of models x eval settings.
+
+    \b
+        python plotting/grid.py --models 'digits_*' --eval-settings 'digits*'
+    """
+    results = read_results(options)
+    results = results.keep(results.chosen(models, types))
+    columns = chosen_columns(results, eval_settings, severities)
+    order = ordered_rows(results, columns, results.column(sort) if sort else None)
+    save(grid(results, columns, order, names, title), out)
+
+
+def chosen_columns(results: Results, patterns: tuple[str, ...], severities: bool | None = None) -> list[Column]:
+    """The settings' columns; severities of a corruption become one column where there would be too many."""
+    names = list(dict.fromkeys(n for p in patterns for n in ([p] if p in AVERAGES else results.column(p).settings)))
+    if not patterns:  # corruptions last
+        names = sorted(results.settings, key=lambda name: (without_severity(name) is not None, name))
+    if severities is None:
+        severities = len(names) <= MOST_COLUMNS
+    if severities:
+        return [results.column(name, label=name) for name in names]
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(without_severity(name) or name, []).append(name)
+    return [results.column(",".join(g), label=pattern.replace(".[1-9]", "")) for pattern, g in groups.items()]
+
+
+def ordered_rows(results: Results, columns: list[Column], by: Column | None) -> np.ndarray:
+    """Points that have anything to show, grouped by type, the best first.
+
+    The best are those that stand highest among all on average, over the settings they were run on.
+    """
+    values = np.column_stack([c.value for c in columns])
+    some = np.isfinite(values).any(axis=1)
+    if not some.any():
+        raise TestbedError("no model has results on these settings")
+    score = np.zeros(len(values)) if by is None else np.nan_to_num(by.value, nan=-1)
+    if by is None:
+        score[some] = np.nanmean([_standing(column) for column in values.T], axis=0)[some]
+    types = list(TYPES)
+    rank = np.array([types.index(p.type) for p in results.points])
+    order = np.lexsort((-score, rank))
+    return order[some[order]]
+
+
+def _standing(values: np.ndarray) -> np.ndarray:
+    """The share of known values that each is not below; NaN where it is missing."""
+    known = np.sort(values[np.isfinite(values)])
+    return np.where(np.isfinite(values), np.searchsorted(known, values, side="right") / max(len(known), 1), np.nan)
+
+
+def grid(
+    results: Results, columns: list[Column], order: np.ndarray, names: bool | None = None, title: str | None = None
+) -> Any:
+    """The figure."""
+    values = np.column_stack([c.value for c in columns])[order]
+    names = len(order) <= MOST_ROWS if names is None else names
+    numbers = values.size <= MOST_NUMBERS
+    cell = (0.34, 0.2) if numbers else (0.2, 0.13)
+    height = cell[1] * len(order) if names else 6.0
+    beside = max(len(results.points[i].label) for i in order) if names else 26
+    below = max(len(c.label) for c in columns)
+    figure, ax = new_figure(max(6.5, cell[0] * len(columns) + 0.06 * beside + 1.4), height + 0.06 * below + 1)
+    image = ax.imshow(
+        values,
+        aspect="auto",
+        cmap="viridis",
+        vmin=0,
+        vmax=100 if results.is_accuracy else None,
+        interpolation="nearest",
+    )
+    image.cmap.set_bad("0.9")
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+    ax.set_xticks(range(len(columns)), [c.label for c in columns], rotation=90, fontsize=7)
+    ax.tick_params(length=0)
+    if names:
+        ax.set_yticks(range(len(order)), [results.points[i].label for i in order], fontsize=7)
+    else:
+        ax.set_yticks([])
+    if numbers:
+        _write_numbers(ax, values)
+    _mark_types(ax, [results.points[i].type for i in order], names)
+    figure.colorbar(image, ax=ax, shrink=min(1.0, 3 / (height + 0.5)), pad=0.015, label=f"{results.metric}, %")
+    missing = int(np.isnan(values).sum())
+    note = f"{results.metric} in percent; models in groups of their type, best first within each"
+    note += f"; {missing:,} of {values.size:,} cells without a result are grey." if missing else "."
+    head(figure, title or f"{len(order)} models on {len(columns)} settings", [note])
+    return figure
+
+
+def _write_numbers(ax: Any, values: np.ndarray) -> None:
+    for (i, j), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            color = "black" if value > 60 else "white"
+            text = f"{value:.0f}" if value < 99.5 or value == 100 else "99+"
+            ax.text(j, i, text, ha="center", va="center", fontsize=6, color=color)
+
+
+def _mark_types(ax: Any, types: list[str], names: bool) -> None:
+    """Where each type begins, and what it is called: beside the grid, or in the place of names."""
+    starts = [i for i, name in enumerate(types) if i == 0 or types[i - 1] != name]
+    for start, stop in zip(starts, [*starts[1:], len(types)], strict=True):
+        kind = TYPES[types[start]]
+        if start:
+            ax.axhline(start - 0.5, color="white", linewidth=2 if names else 0.7)
+        ax.plot([-0.5, -0.5], [start - 0.5, stop - 0.5], color=kind.color, linewidth=5, clip_on=False, zorder=5)
+        if not names and stop - start >= 0.02 * len(types):
+            text = f"{kind.label}\n({stop - start})"
+            ax.annotate(
+                text,
+                (-0.5, (start + stop) / 2),
+                xytext=(-8, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=8,
+                color=kind.color,
+            )
+    ax.set_xlim(-0.5, None)
+    if len(starts) == 1:
+        ax.set_ylabel(TYPES[types[0]].label, color=QUIET, fontsize=8)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Accuracy under shift against accuracy without: one point per model, the line through standard ones, its band."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from _drawing import (
+    draw_identity,
+    draw_line,
+    draw_names,
+    draw_points,
+    head,
+    legend_below,
+    limits,
+    new_figure,
+    percent_axis,
+    save,
+)
+from _lines import Choice, Line, described, fit_line, shown
+from _options import (
+    figure_command,
+    highlight_option,
+    line_options,
+    names_option,
+    out_option,
+    read_choice,
+    read_results,
+    source_options,
+    title_option,
+    types_option,
+)
+from _results import OWN, Column, Results
+
+from testbed.errors import TestbedError
+from testbed.store.files import write_aside
+
+FEW = 12  # so many models are named unasked
+
+
+@figure_command()
+@click.option(
+    "--x", "x_name", required=True, metavar="SETTING", help="Reference: a setting, an average, a glob, a list."
+)
+@click.option("--y", "y_name", required=True, metavar="SETTING", help="Shift: likewise; a glob or a,b means the mean.")
+@source_options
+@types_option
+@line_options
+@highlight_option
+@names_option
+@title_option
+@out_option("results/figures/scatter")
+@click.option("--fit-json", type=click.Path(path_type=Path), metavar="FILE", help="Write the fit's coefficients here.")
+def main(
+    x_name: str,
+    y_name: str,
+    models: tuple[str, ...],
+    types: tuple[str, ...],
+    highlight: tuple[str, ...],
+    names: bool | None,
+    title: str | None,
+    out: Path,
+    fit_json: Path | None,
+    **options: Any,
+) -> None:
+    """Draw models by their accuracy on two settings.
+
+    \b
+        python plotting/scatter.py --x val --y imagenetv2-matched-frequency-format-val
+        python plotting/scatter.py --x digits --y 'digits.*' --names
+    """
+    results = read_results(options)
+    choice = read_choice(results, options)
+    x, y = results.column(x_name), results.column(y_name)
+    line = fit_line(results, x, y, choice)
+    if fit_json is not None:
+        write_fit(fit_json, results, line, x, y)
+    save(scatter(results, x, y, line, choice, results.chosen(models, types), highlight, names, title), out)
+
+
+def write_fit(path: Path, results: Results, line: Line | None, x: Column, y: Column) -> None:
+    """The fit as JSON, with every model's effective robustness."""
+    if line is None:
+        raise TestbedError(f"--fit-json: too few standard models have both {x.label} and {y.label} for a line")
+    text = json.dumps(described(results, line, x, y), indent=1, allow_nan=False) + "\n"
+    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8") and None)
+    click.echo(f"wrote {path}")
+
+
+def scatter(
+    results: Results,
+    x: Column,
+    y: Column,
+    line: Line | None,
+    choice: Choice,
+    chosen: np.ndarray,
+    highlight: tuple[str, ...] = (),
+    names: bool | None = None,
+    title: str | None = None,
+) -> Any:
+    """The figure."""
+    rows = shown(x, y, choice) & chosen
+    if not rows.any():
+        raise TestbedError(f"no model has results on both {x.label} and {y.label}")
+    strong = results.matching(highlight) if highlight else _own_among_published(results)
+    axis = choice.axis
+    bounds = [limits(c.value[rows], c.low[rows], c.high[rows], axis=axis) for c in (x, y)]
+    figure, ax = new_figure()
+    handles = draw_points(ax, results, x, y, rows, axis, bounds, strong)
+    if line is not None:
+        handles += draw_line(ax, line, bounds[0])
+    handles += draw_identity(ax, bounds, axis)
+    for which, column, bound in zip("xy", (x, y), bounds, strict=True):
+        percent_axis(ax, which, bound, axis, column.label, results.is_accuracy)
+    legend_below(figure, handles)
+    head(figure, title or f"{y.label} against {x.label}", notes(results, x, y, rows, line, choice))
+    named = rows if (rows.sum() <= FEW if names is None else names) else rows & strong
+    unnamed = draw_names(ax, results, x, y, named.nonzero()[0], axis, bounds)
+    if unnamed:
+        click.echo(f"{unnamed} of {named.sum()} names found no room", err=True)
+    return figure
+
+
+def _own_among_published(results: Results) -> np.ndarray:
+    """Own results are ringed where there are others."""
+    own = np.array([p.source == OWN for p in results.points])
+    return own if not own.all() else np.zeros_like(own)
+
+
+def notes(results: Results, x: Column, y: Column, rows: np.ndarray, line: Line | None, choice: Choice) -> list[str]:
+    """How many models and images, and what the line is."""
+    models = "1 model" if rows.sum() == 1 else f"{rows.sum()} models"
+    images = f"{counts(x.n[rows])} (x) and {counts(y.n[rows])} (y) images"
+    text = [f"{results.metric} of {models}, {images}; bars: {100 * results.confidence:g} % intervals."]
+    if line is None:
+        return [*text, f"No line: fewer than 3 {choice.words} models."]
+    return [*text, line_note(line)]
+
+
+def counts(n: np.ndarray) -> str:
+    low, high = int(n.min()), int(n.max())
+    if high == 0:
+        return "unknown numbers of"
+    return f"{high:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def line_note(line: Line) -> str:
+    """What the line is, in words."""
+    data = line.fitted.to_dict()
+    methods = {"ols": "least squares", "theil-sen": "Theil-Sen", "huber": "Huber"}
+    kind = (
+        f"{methods[line.choice.method]} on {line.choice.axis} axes through {line.fitted.n} {line.choice.words} models"
+    )
+    if data["kind"] == "two-piece":
+        return f"Line: {kind}, in two pieces about the model with 0 % (x = {data['pivot']:.2f} %)."
+    low, high = line.draws.coefficient_intervals(line.choice.confidence)["slope"]
+    r2 = "" if data["r2"] is None else f", r² = {data['r2']:.3f}"
+    return f"Line: {kind}, slope {data['slope']:.3f} [{low:.3f}, {high:.3f}]{r2}."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Results as a table to paste: Markdown, CSV or LaTeX, models down and eval settings across."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from _lines import Choice
+from _options import (
+    figure_command,
+    line_options,
+    read_choice,
+    read_results,
+    settings_option,
+    source_options,
+    types_option,
+)
+from _results import Column, Results
+from _settings import AVERAGES, reference_of
+from effective_robustness import rho_column
+
+from testbed.errors import TestbedError
+from testbed.store.files import write_aside
+
+STYLES = ("markdown", "csv", "latex")
+_BY_ENDING = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
+_LATEX = {
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+}
+
+
+@figure_command()
+@source_options
+@settings_option
+@types_option
+@click.option("--rho", is_flag=True, help="Add the effective robustness under each setting.")
+@click.option("--reference", metavar="SETTING", help="Accuracy without shift for --rho.  [default: by the shift]")
+@line_options
+@click.option("--sort", metavar="SETTING", help="Order models by this setting.  [default: the first]")
+@click.option("--intervals/--no-intervals", default=True, show_default=True, help="With intervals.")
+@click.option("--digits", type=click.IntRange(0, 6), default=2, show_default=True, help="After the point.")
+@click.option("--format", "style", type=click.Choice(STYLES), help="[default: by the file's ending, or markdown]")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="FILE.md, .csv or .tex.  [default: print]")
+def main(
+    models: tuple[str, ...],
+    eval_settings: tuple[str, ...],
+    types: tuple[str, ...],
+    rho: bool,
+    reference: str | None,
+    sort: str | None,
+    intervals: bool,
+    digits: int,
+    style: str | None,
+    out: Path | None,
+    **options: Any,
+) -> None:
+    """Write results as a table.
+
+    \b
+        python plotting/table.py --eval-settings val imagenet-a avg_pgd --rho --out table.md
+    """
+    results = read_results(options)
+    choice = read_choice(results, options)
+    if style is None and out is not None and out.suffix not in _BY_ENDING:
+        raise TestbedError(f"--out: expected a file ending in {', '.join(_BY_ENDING)}, or --format, got {out.name}")
+    style = style or (_BY_ENDING[out.suffix] if out is not None else "markdown")
+    columns = chosen_columns(results, eval_settings, choice, rho, reference)
+    by = results.column(sort) if sort else columns[0]
+    rows = sorted_rows(columns, by, results.chosen(models, types))
+    text = WRITERS[style](*as_cells(results, columns, rows, intervals, digits, split=style == "csv"))
+    if out is None:
+        click.echo(text)
+        return
+    write_aside(out, lambda aside: aside.write_text(text + "\n", encoding="utf-8") and None)
+    click.echo(f"wrote {len(rows)} models x {len(columns)} columns to {out}")
+
+
+def chosen_columns(
+    results: Results, patterns: Sequence[str], choice: Choice, rho: bool, reference: str | None
+) -> list[Column]:
+    """A column for each setting or average, and for its effective robustness where asked for and defined."""
+    names = dict.fromkeys(n for p in patterns or ("*",) for n in ([p] if p in AVERAGES else results.column(p).settings))
+    columns = [results.column(name, label=name) for name in names]
+    for name in names if rho else ():
+        if name != reference and (reference or reference_of(name, results.settings)):
+            found = rho_column(results, name, reference, choice)
+            columns.append(
+                Column(f"rho {name}", *[getattr(found, f) for f in ("settings", "value", "low", "high", "n")])
+            )
+    return columns
+
+
+def sorted_rows(columns: list[Column], by: Column, chosen: np.ndarray) -> list[int]:
+    """Points with any number, the highest first, those without the sorting number last."""
+    some = np.isfinite([c.value for c in columns]).any(axis=0) & chosen
+    order = np.argsort(-np.nan_to_num(by.value, nan=-np.inf), kind="stable")
+    rows = [int(i) for i in order if some[i]]
+    if not rows:
+        raise TestbedError("no model has results on these settings")
+    return rows
+
+
+def as_cells(
+    results: Results, columns: list[Column], rows: list[int], intervals: bool, digits: int, split: bool
+) -> tuple[list[str], list[list[str]]]:
+    """Header and lines as text; with `split`, the ends of an interval are columns of their own."""
+    header = ["model", "type"]
+    for column in columns:
+        ends = [f"{column.label} low", f"{column.label} high"] if split and intervals else []
+        header += [column.label, *ends]
+    lines = []
+    for i in rows:
+        line = [results.points[i].label, results.points[i].type]
+        for c in columns:
+            value, low, high = (_number(a[i], digits) for a in (c.value, c.low, c.high))
+            if split:
+                line += [value, low, high] if intervals else [value]
+            else:
+                line.append(f"{value} [{low}, {high}]" if intervals and low and high else value)
+        lines.append(line)
+    return header, lines
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else ""
+
+
+def markdown(header: list[str], lines: list[list[str]]) -> str:
+    def row(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |"
+
+    rule = ["---", "---", *["---:"] * (len(header) - 2)]
+    return "\n".join([row(header), "| " + " | ".join(rule) + " |", *map(row, lines)])
+
+
+def as_csv(header: list[str], lines: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *lines])
+    return text.getvalue().rstrip("\n")
+
+
+def latex(header: list[str], lines: list[list[str]]) -> str:
+    """A booktabs table."""
+
+    def row(cells: list[str]) -> str:
+        return " & ".join("".join(_LATEX.get(letter, letter) for letter in cell) for cell in cells) + r" \\"
+
+    start = [rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}", r"\toprule", row(header), r"\midrule"]
+    return "\n".join([*start, *map(row, lines), r"\bottomrule", r"\end{tabular}"])
+
+
+WRITERS: dict[str, Callable[[list[str], list[list[str]]], str]] = {"markdown": markdown, "csv": as_csv, "latex": latex}
+
+
+if __name__ == "__main__":
+    main()

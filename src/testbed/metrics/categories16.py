@@ -1,0 +1,189 @@
+"""From ImageNet's 1000 classes to the 16 categories people were asked about, and the forced choice among them.
+
+The 207 classes are those of Geirhos et al. (16-class-ImageNet, 2018), the same in texture-vs-shape (2019) and
+model-vs-human (2021). Classes with ambiguous names are left out on purpose, such as the jay, the kite and 9 dogs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from testbed.metrics.estimate import Estimate, share
+
+Categories = Mapping[str, Sequence[int]]
+
+_DOGS_LEFT_OUT = (192, 204, 227, 242, 251, 258, 260, 264)
+
+# In alphabetical order, which decides ties. Indices in the order of the classifiers' outputs.
+SIXTEEN: dict[str, tuple[int, ...]] = {
+    "airplane": (404,),
+    "bear": (294, 295, 296, 297),
+    "bicycle": (444, 671),
+    "bird": (
+        *(8, *range(10, 17), 18, 19, 20, 22, 23, 24, *range(80, 84), *range(87, 97), 98, 99, 100),
+        *(*range(127, 134), *range(135, 146)),
+    ),
+    "boat": (472, 554, 625, 814, 914),
+    "bottle": (440, 720, 737, 898, 899, 901, 907),
+    "car": (436, 511, 817),
+    "cat": (281, 282, 283, 284, 285, 286),
+    "chair": (423, 559, 765, 857),
+    "clock": (409, 530, 892),
+    "dog": tuple(i for i in range(152, 269) if i not in _DOGS_LEFT_OUT),
+    "elephant": (385, 386),
+    "keyboard": (508, 878),
+    "knife": (499,),
+    "oven": (766,),
+    "truck": (555, 569, 656, 675, 717, 734, 864, 867),
+}
+NAMES = tuple(SIXTEEN)
+NO_ANSWER = -1  # the decision of a person who pressed no key ("na" in the published files)
+
+
+# ---- the decision ----------------------------------------------------------------------------------------
+
+
+def _log_sum(columns: np.ndarray) -> np.ndarray:
+    highest = columns.max(axis=1, keepdims=True)
+    return highest[:, 0] + np.log(np.exp(columns - highest).sum(axis=1))
+
+
+# Probabilities of a picture share one denominator, so logits decide as probabilities do, and none vanishes.
+_SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda columns: _log_sum(columns) - np.log(columns.shape[1]),
+    "sum": _log_sum,
+    "max": lambda columns: columns.max(axis=1),
+    "mean of logits": lambda columns: columns.mean(axis=1),  # nobody's rule: a common mistake, for diagnoses
+}
+# How the probabilities of a category's classes become one: the mean is the authors' advice, since categories of many
+# classes (109 dogs) would otherwise win by their size; the numbers in the paper of 2019 were made with the maximum.
+AGGREGATIONS = ("mean", "sum", "max")
+
+
+def decide(logits: np.ndarray, aggregation: str = "mean", categories: Categories = SIXTEEN) -> np.ndarray:
+    """The category (its place in the names) each picture is given; ties go to the first name.
+
+    Logits of 16 columns are taken for the categories themselves: answers of people, or of a 16-way classifier. A row
+    without any number is a missing answer.
+    """
+    if aggregation not in _SCORES:
+        raise ValueError(f"expected an aggregation among {', '.join(AGGREGATIONS)}, got {aggregation!r}")
+    width = logits.shape[1]
+    if width == len(categories):
+        answers = np.asarray(logits)
+        missing = np.isnan(answers).all(axis=1)
+        return np.where(missing, NO_ANSWER, np.nan_to_num(answers, nan=-np.inf).argmax(axis=1))
+    highest = max(max(indices) for indices in categories.values())
+    if width <= highest or (categories is SIXTEEN and width != 1000):
+        raise ValueError(
+            f"expected logits of ImageNet's 1000 classes or of {len(categories)} categories, got {width} columns"
+        )
+    score = _SCORES[aggregation]
+    columns = [score(np.asarray(logits[:, list(indices)], dtype=np.float64)) for indices in categories.values()]
+    return np.stack(columns, axis=1).argmax(axis=1)
+
+
+def shows_categories(logits: np.ndarray) -> bool:
+    """Whether the columns are the 16 categories already, so that no aggregation is chosen."""
+    return logits.shape[1] == len(SIXTEEN)
+
+
+# ---- what a file's name tells ----------------------------------------------------------------------------
+
+# 0001_cop_dnn_c50_cat_10_n02124075_10976.png: trial, experiment, observer, condition, category, ..., picture
+_TRIAL = re.compile(r"\d+_[^_]+_[^_]+_(?P<condition>[^_]+)_(?P<category>[a-z]+)_\d+_(?P<picture>.+)")
+_CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+\.\w+")
+_ONLY_CONDITION = "0"  # of sets that have no others
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What the name of a stimulus says: equal `id`s are equal pictures, whoever looked at them."""
+
+    id: str
+    category: str
+    condition: str
+
+
+@lru_cache(maxsize=65536)
+def picture(path: str) -> Picture:
+    """A stimulus by its path: a file named after its trial, or any file in a folder named after its category."""
+    folder, _, name = path.rpartition("/")
+    trial = _TRIAL.fullmatch(name)
+    if trial is not None and trial["category"] in SIXTEEN:
+        fields = trial["picture"].split("_")
+        id_ = "_".join(fields[-2:]) if fields[-2:][0].startswith("n0") else fields[-1]
+        return Picture(id_, trial["category"], same_condition(trial["condition"]))
+    category = folder.rpartition("/")[2]
+    if category not in SIXTEEN:
+        raise ValueError(
+            f"expected a picture in a folder of one of the 16 categories, or named after its trial as in "
+            f"model-vs-human, got {path}"
+        )
+    return Picture(name, category, _ONLY_CONDITION)
+
+
+def texture(picture_id: str) -> str:
+    """The category that lends a cue-conflict stimulus its texture: the second of cat7-elephant1.png."""
+    cues = _CUES.fullmatch(picture_id)
+    if cues is None or cues["shape"] not in SIXTEEN or cues["texture"] not in SIXTEEN:
+        raise ValueError(f"expected a cue-conflict stimulus named like cat7-elephant1.png, got {picture_id}")
+    return cues["texture"]
+
+
+def same_condition(text: str) -> str:
+    """One spelling per condition: the published files have 0.10 and 0.1, True and true, NaN where there is only one."""
+    text = text.strip().lower()
+    try:
+        value = float(text)
+    except ValueError:
+        return text or _ONLY_CONDITION
+    return _ONLY_CONDITION if np.isnan(value) else f"{value:g}"
+
+
+def places(categories: Iterable[str]) -> np.ndarray:
+    """Categories as places in NAMES."""
+    place = {name: i for i, name in enumerate(NAMES)}
+    return np.array([place[c] for c in categories], dtype=np.int64)
+
+
+# ---- accuracy --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Accuracy16:
+    """metrics_fn: how often the category is right, over the conditions that count and in each condition.
+
+    The published benchmark leaves out the undistorted condition and those where people are right in fewer than a
+    fifth of the trials; `conditions` are the ones it keeps, all where none is named.
+    """
+
+    conditions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "conditions", tuple(same_condition(c) for c in self.conditions))
+
+    def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
+        pictures = [picture(str(path)) for path in image_paths]
+        truth = places(p.category for p in pictures)
+        found = np.array([p.condition for p in pictures])
+        kept = np.isin(found, self.conditions) if self.conditions else np.ones(len(found), dtype=bool)
+        correct = decide(logits) == truth
+        result = {"accuracy16": share_or_none(correct[kept])}
+        if len(set(found)) > 1:
+            result |= {f"accuracy16.{c}": share_or_none(correct[found == c]) for c in dict.fromkeys(found.tolist())}
+        if not shows_categories(logits):
+            for aggregation in AGGREGATIONS[1:]:
+                hits = decide(logits, aggregation) == truth
+                result[f"accuracy16_{aggregation}"] = share_or_none(hits[kept])
+        return result
+
+
+def share_or_none(hits: np.ndarray) -> Estimate:
+    """The share of hits in percent; of no trials it is no number."""
+    return share(int(hits.sum()), len(hits)) if len(hits) else Estimate(float("nan"), n=0)

@@ -1,0 +1,162 @@
+"""Who may work on a pair. These run again on PostgreSQL in test_postgres.py."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from stored_results import add, again, chunk, claim
+from testbed.store import queries, schema
+from testbed.store.database import STALE_AFTER_S, Busy
+
+
+def change_run(store, run_id, **values):
+    with store.writing() as connection:
+        connection.execute(schema.runs.update().where(schema.runs.c.id == run_id).values(**values))
+
+
+def dead_pid():
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.fixture
+def other(store):
+    """Another run on the same database, which holds the pair m on s and has finished one chunk of it."""
+    other = again(store)
+    other.begin_run()
+    held = claim(other)
+    other.record_chunk(held.evaluation_id, **chunk(2))
+    store.begin_run()
+    return other
+
+
+def test_pair_is_busy_while_the_run_that_holds_it_lives(store, other):
+    with pytest.raises(Busy) as error:
+        claim(store)
+    with other.reading() as connection:
+        pid = connection.execute(sa.select(schema.runs.c.pid).where(schema.runs.c.id == other.run_id)).scalar_one()
+    assert str(error.value) == f"under way in another run ({socket.gethostname()}, process {pid})"
+    assert claim(store, "m", "another setting").done == ()
+    assert claim(store, "m", "s", variant="limit=3").done == ()
+    assert claim(store, "m", "s", version=2).done == ()
+
+
+@pytest.mark.parametrize(
+    ("how", "silent_for", "taken_over"),
+    [
+        ("its process is gone", 0, True),
+        ("its process lives but has been silent", STALE_AFTER_S + 1, True),
+        ("on another machine, heard of lately", STALE_AFTER_S - 10, False),
+        ("on another machine, silent", STALE_AFTER_S + 1, True),
+        ("it has ended", 0, True),
+    ],
+)
+def test_pair_of_a_dead_run_is_taken_over_with_its_chunks(store, other, how, silent_for, taken_over):
+    values = {"heartbeat_at": time.time() - silent_for}
+    if how == "its process is gone":
+        values["pid"] = dead_pid()
+    if "another machine" in how:
+        values.update(host="elsewhere", pid=dead_pid())
+    change_run(store, other.run_id, **values)
+    if how == "it has ended":
+        other.end_run()
+    if not taken_over:
+        with pytest.raises(Busy, match=r"\(elsewhere, process \d+\)"):
+            claim(store)
+        return
+    held = claim(store)
+    assert held.done == ((2, 4),)
+    with pytest.raises(Busy):
+        claim(other)
+
+
+def test_run_may_claim_its_own_pair_again(store, other):
+    assert claim(other).done == ((2, 4),)
+
+
+def test_pair_that_failed_may_be_tried_again_while_the_run_goes_on(store, other):
+    held = claim(other)
+    other.fail(held.evaluation_id, "out of memory")
+    taken = claim(store)
+    assert (taken.evaluation_id, taken.done) == (held.evaluation_id, ((2, 4),))
+
+
+def test_heartbeat_is_written_at_most_every_few_seconds(store):
+    store.begin_run()
+    change_run(store, store.run_id, heartbeat_at=1.0)
+    store.heartbeat()
+    store.heartbeat()
+    with store.reading() as connection:
+        beat = connection.execute(sa.select(schema.runs.c.heartbeat_at)).scalar_one()
+    assert time.time() - beat < 5  # and not rounded to single precision
+    change_run(store, store.run_id, heartbeat_at=1.0)
+    store.heartbeat()
+    with store.reading() as connection:
+        assert connection.execute(sa.select(schema.runs.c.heartbeat_at)).scalar_one() == 1.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"fingerprint": "other data"}, {"n_images": 7}, {"resumable": False}],
+    ids=["other data", "other number of images", "overwrite"],
+)
+def test_work_of_another_kind_is_begun_anew(store, change):
+    store.begin_run()
+    first = claim(store)
+    store.record_chunk(first.evaluation_id, **chunk(0))
+    anew = claim(store, **change)
+    assert anew.done == ()
+    assert anew.evaluation_id != first.evaluation_id  # it names the logits file, so it is never given twice
+    assert store.chunk_facts(first.evaluation_id) == []
+
+
+def test_resumed_pair_keeps_its_chunk_size(store):
+    store.begin_run()
+    assert claim(store, chunk_size=2).chunk_size == 2
+    assert claim(store, chunk_size=3).chunk_size == 2
+
+
+def test_pair_that_failed_before_it_began_gets_its_sample_list_when_it_runs(store):
+    store.begin_run()
+    held = claim(store, samples_path="")
+    store.fail(held.evaluation_id, "no such weights")
+    assert claim(store, samples_path="samples.npz").evaluation_id == held.evaluation_id
+    claim(store, samples_path="")  # as a later failure does
+    (evaluation,) = queries.evaluations(store)
+    assert evaluation.row["samples_path"] == "samples.npz"
+
+
+def test_chunk_whose_file_was_lost_is_recorded_again(store):
+    store.begin_run()
+    held = claim(store)
+    for start, seconds in ((2, 1.0), (0, 1.0), (2, 3.0)):
+        store.record_chunk(held.evaluation_id, **chunk(start, seconds=seconds, bad_rows=[start]))
+    facts = store.chunk_facts(held.evaluation_id)
+    assert [(f["start"], f["seconds"], f["bad_rows"]) for f in facts] == [(0, 1.0, [0]), (2, 3.0, [2])]
+    store.forget_chunks(held.evaluation_id)
+    assert store.chunk_facts(held.evaluation_id) == []
+
+
+def test_completed_pair_stays_until_its_rerun_is_complete(store):
+    store.begin_run()
+    first = add(store, value=40.0)
+    rerun = claim(store, resumable=False)
+    assert queries.completed(store, "m", "s").id == first
+    store.fail(rerun.evaluation_id, "killed")
+    assert queries.completed(store, "m", "s").id == first
+    assert [e.status for e in queries.evaluations(store)] == ["completed", "failed"]
+
+
+def test_names_are_entered_once(store):
+    first = store.ensure_model("m", "arch", ["tag"])
+    assert store.ensure_model("m") == first
+    assert store.ensure_eval_setting("s", 1, size=10) != store.ensure_eval_setting("s", 2)
+    with store.reading() as connection:
+        assert connection.execute(sa.select(schema.models.c.arch, schema.models.c.tags)).all() == [("arch", ["tag"])]

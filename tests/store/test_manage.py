@@ -1,0 +1,168 @@
+"""Removing, renaming, checking. These run again on PostgreSQL in test_postgres.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stored_results import add, again, claim
+from testbed.errors import StoreError, UnknownName
+from testbed.store import files, manage, queries
+from testbed.store.database import Busy
+
+LOGITS = np.arange(12, dtype=np.float32).reshape(6, 2)
+EXTRAS = {"features": np.ones((6, 3), dtype=np.float32)}
+
+
+@pytest.fixture
+def full(store):
+    store.begin_run()
+    for model in ("m", "other"):
+        for setting in ("s", "t"):
+            add(store, model, setting, logits=LOGITS, extras=EXTRAS)
+    add(store, "m", "s", variant="limit=3", logits=LOGITS)
+    add(store, "m", "s", version=2, logits=LOGITS)
+    store.ensure_model("unused")
+    return store
+
+
+def pairs(store):
+    return [(e.model, e.eval_setting) for e in queries.evaluations(store)]
+
+
+def logits_files(store):
+    return sorted(p.name for p in (store.folder / "logits").glob("*/*.npy"))
+
+
+REMOVALS = {
+    "model": (lambda s, o: manage.remove_model(s, "m", o), 4, [("other", "s"), ("other", "t")]),
+    "setting": (lambda s, o: manage.remove_eval_setting(s, "s", o), 4, [("m", "t"), ("other", "t")]),
+    "pair": (
+        lambda s, o: manage.remove_evaluation(s, "m", "s", o),
+        3,
+        [("m", "t"), ("other", "s"), ("other", "t")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("remove", "count", "left"), REMOVALS.values(), ids=REMOVALS)
+def test_removal_needs_override_and_takes_the_files_along(full, remove, count, left):
+    before, all_files = pairs(full), logits_files(full)
+    with pytest.raises(StoreError, match=rf"with {count} evaluation\(s\) and their logits: repeat with --override"):
+        remove(full, False)
+    assert (pairs(full), logits_files(full)) == (before, all_files)
+    assert remove(full, True) == count
+    assert pairs(full) == left
+    paths = [full.folder / e.row["logits_path"] for e in queries.evaluations(full)]
+    assert logits_files(full) == sorted(f for p in paths for f in (p.name, files.array_path(p, "features").name))
+    assert all(queries.stored_logits(full, e).extras for e in queries.evaluations(full))
+
+
+def test_names_without_results_go_without_override(full):
+    assert manage.remove_model(full, "unused", override=False) == 0
+    assert "unused" not in queries.model_names(full)
+
+
+def test_files_of_a_model_with_a_similar_name_stay(store):
+    """m-1.5 on s is stored beside the first evaluation of m, whose files begin with m-1."""
+    store.begin_run()
+    first = add(store, "m", "s", logits=LOGITS, extras=EXTRAS)
+    add(store, f"m-{first}.5", "s", logits=LOGITS + 1)
+    assert list(queries.stored_logits(store, queries.completed(store, "m", "s")).extras) == ["features"]
+    manage.remove_model(store, "m", override=True)
+    left = queries.stored_logits(store, queries.completed(store, f"m-{first}.5", "s"))
+    assert (left.logits == LOGITS + 1).all()
+
+
+def test_published_results_are_removed_only_with_override_too(store):
+    from store.test_results import add_published
+
+    add_published(store, "m", "s", 76.1)
+    with pytest.raises(StoreError, match="repeat with --override"):
+        manage.remove_model(store, "m", override=False)
+    assert manage.remove_model(store, "m", override=True) == 1
+    assert queries.all_results(store) == []
+
+
+def test_what_another_run_is_at_is_not_removed_under_it(store):
+    other = again(store)
+    other.begin_run()
+    claim(other, "m", "s")
+    for remove, _, _ in REMOVALS.values():
+        with pytest.raises(Busy, match="under way in another run"):
+            remove(store, True)
+    assert pairs(store) == [("m", "s")]
+    other.end_run()
+    manage.remove_evaluation(store, "m", "s", override=True)
+    assert pairs(store) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: manage.remove_model(s, "ohter", True), "no model 'ohter' in the database"),
+        (lambda s: manage.rename_model(s, "ohter", "new"), "no model 'ohter' in the database"),
+        (lambda s: manage.remove_evaluation(s, "ohter", "s", True), "no model 'ohter' in the database"),
+    ],
+)
+def test_unknown_name_is_answered_with_near_ones(full, change, message):
+    with pytest.raises(UnknownName) as error:
+        change(full)
+    assert str(error.value).startswith(message)
+    assert str(error.value).endswith("; did you mean other?")
+
+
+def test_pair_that_was_never_run_cannot_be_removed(full):
+    with pytest.raises(StoreError, match="unused on s has not been run"):
+        manage.remove_evaluation(full, "unused", "s", override=True)
+
+
+def test_renamed_entries_keep_their_results_and_files(full):
+    manage.rename_model(full, "m", "m2")
+    manage.rename_eval_setting(full, "s", "a")
+    assert pairs(full) == [("m2", "a")] * 3 + [("m2", "t"), ("other", "a"), ("other", "t")]
+    assert sorted(e.version for e in queries.evaluations(full, "m2", "a")) == [1, 1, 2]
+    assert all(problem == "" for _, problem in manage.verify(full))
+
+
+@pytest.mark.parametrize(
+    ("rename", "kind"), [(manage.rename_model, "model"), (manage.rename_eval_setting, "eval setting")]
+)
+def test_rename_onto_a_taken_name_is_refused(full, rename, kind):
+    old, new = ("m", "other") if kind == "model" else ("s", "t")
+    with pytest.raises(StoreError) as error:
+        rename(full, old, new)
+    assert str(error.value) == f"there is a {kind} '{new}' already: remove it first, or choose another name"
+    assert (old in queries.model_names(full)) == (kind == "model")
+
+
+# ---- verify ----------------------------------------------------------------------------------------------
+
+
+def change_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "problem"),
+    [
+        ("logits", change_byte, "has changed since it was written"),
+        ("features", change_byte, "has changed since it was written"),
+        ("logits", lambda p: p.unlink(), "is missing"),
+        ("features", lambda p: p.unlink(), "is missing"),
+    ],
+)
+def test_verify_finds_the_one_file_that_is_not_whole(full, name, damage, problem):
+    assert [problem for _, problem in manage.verify(full)] == [""] * 6
+    path = files.array_path(full.folder / queries.completed(full, "other", "t").row["logits_path"], name)
+    damage(path)
+    found = {(e.model, e.eval_setting): p for e, p in manage.verify(full) if p}
+    assert found == {("other", "t"): f"{path} {problem}"}
+
+
+def test_verify_misses_a_sample_list(full):
+    samples = full.folder / queries.completed(full, "m", "t").row["samples_path"]
+    samples.unlink()
+    assert {e.eval_setting for e, p in manage.verify(full) if p == f"{samples} is missing"} == {"t"}

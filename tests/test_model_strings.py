@@ -1,0 +1,246 @@
+"""Models without an entry. Nothing is downloaded: names are resolved, or loaded with local random weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torchvision.models
+from PIL import Image
+from timm.data import create_transform, resolve_data_config
+from torch import nn
+
+from testbed import StandardNormalization, StandardTransform
+from testbed.errors import EntryError, UnknownName
+from testbed.model_strings import expand, is_model_string, resolve, timm_transform
+from testbed.registry import Registry
+
+PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (251, 333, 3), dtype=np.uint8))
+
+
+def prepared(model):
+    """What the engine feeds the model: its transform, then [0, 1], then its normalisation."""
+    pixels = np.asarray(model.transform(PICTURE), dtype=np.float32) / 255
+    norm = model.normalization
+    assert isinstance(norm, StandardNormalization) and norm.input_space == "RGB"
+    normalised = (pixels - np.float32(norm.mean)) / np.float32(norm.std)
+    return normalised.transpose(2, 0, 1)
+
+
+def timm_examples():
+    """A dozen pretrained models over the different ways of cropping, and those timm squashes."""
+    examples = {}
+    for name in timm.list_models(pretrained=True):
+        config = timm.get_pretrained_cfg(name)
+        key = (config.crop_mode, config.interpolation, config.crop_pct)
+        if config.crop_mode in ("center", "squash") and config.input_size[-1] <= 256:
+            examples.setdefault(key, name)
+    ordered = [examples[key] for key in sorted(examples)]
+    return ordered[:: len(ordered) // 12] + [name for key, name in examples.items() if key[0] == "squash"][:2]
+
+
+def test_timm_inputs_are_those_of_timms_own_transform():
+    names = timm_examples()
+    assert len(names) > 10
+    for name in names:
+        config = resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+        expected = create_transform(**config, is_training=False)(PICTURE).numpy()
+        found = prepared(resolve(f"timm:{name}"))
+        assert found.shape == expected.shape, name
+        assert np.allclose(found, expected, atol=1e-5), name  # one grey level is above 1e-2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "resnet50/IMAGENET1K_V1",
+        "resnet50/IMAGENET1K_V2",
+        "vit_b_16/IMAGENET1K_SWAG_E2E_V1",
+        "efficientnet_b1/IMAGENET1K_V2",
+        "inception_v3",
+        "vgg16/IMAGENET1K_FEATURES",
+        "mobilenet_v3_small/DEFAULT",
+    ],
+)
+def test_torchvision_inputs_are_those_of_the_weights_own_preset(name):
+    arch, _, tag = name.partition("/")
+    expected = torchvision.models.get_model_weights(arch)[tag or "DEFAULT"].transforms()(PICTURE).numpy()
+    found = prepared(resolve(f"torchvision:{name}"))
+    assert found.shape == expected.shape
+    assert np.allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "tag"),
+    [
+        ("timm:resnet50.tv_in1k", "resnet50", "timm"),
+        ("timm:resnet50", "resnet50", "timm"),
+        ("torchvision:resnet50/IMAGENET1K_V1", "resnet50", "torchvision"),
+        ("torchvision:alexnet", "alexnet", "torchvision"),
+        ("hub:pytorch/vision:v0.10.0:resnet18", "resnet18", "hub"),
+    ],
+)
+def test_model_keeps_the_string_as_its_name(name, arch, tag):
+    assert is_model_string(name)
+    model = Registry().model(name)
+    assert (model.name, model.arch, model.tags) == (name, arch, (tag,))
+
+
+def test_hub_models_get_the_usual_imagenet_inputs():
+    model = resolve("hub:owner/repository:net")
+    assert model.transform == StandardTransform(256, 224, "bilinear")
+    assert model.normalization == StandardNormalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@pytest.mark.parametrize("name", ["resnet50", "timm", "imagenet:x", "open_clip:ViT-B-32/openai"])
+def test_other_words_are_no_model_strings(name):
+    assert not is_model_string(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("timm:resnet5O.tv_in1k", "timm has no model 'resnet5O.tv_in1k'; did you mean resnet50.tv_in1k"),
+        ("timm:resnet50.tv_in2k", "did you mean resnet50.tv_in1k"),
+        ("torchvision:resnet5", "torchvision has no model 'resnet5'; did you mean resnet50"),
+        (
+            "torchvision:resnet50/V1",
+            "torchvision's resnet50 has no weights 'V1': expected one of IMAGENET1K_V1, IMAGENET1K_V2",
+        ),
+        ("torchvision:maskrcnn_resnet50_fpn", "torchvision's maskrcnn_resnet50_fpn is no image classifier"),
+        ("hub:resnet18", "'hub:resnet18': expected hub:owner/repository:name"),
+        ("hub:owner/repository", "'hub:owner/repository': expected hub:owner/repository:name"),
+    ],
+)
+def test_unknown_name_is_answered_with_what_there_is(name, answer):
+    with pytest.raises(UnknownName) as error:
+        resolve(name)
+    assert answer in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("token", "some", "without"),
+    [
+        ("timm:resnet*.tv_in1k", {"timm:resnet50.tv_in1k", "timm:resnet152.tv_in1k"}, "timm:resnet50.a1_in1k"),
+        ("torchvision:resnet50/*", {f"torchvision:resnet50/IMAGENET1K_V{v}" for v in (1, 2)}, "torchvision:resnet50"),
+        ("torchvision:*", {"torchvision:alexnet/IMAGENET1K_V1"}, "torchvision:fcn_resnet50/COCO_WITH_VOC_LABELS_V1"),
+    ],
+)
+def test_globs_stand_for_models_with_weights(token, some, without):
+    found = Registry().expand_models([token, *sorted(some)])
+    assert some <= set(found) and without not in found
+    assert len(found) == len(set(found))
+
+
+def test_all_torchvision_names_of_a_glob_resolve():
+    for name in expand("torchvision:*"):
+        assert resolve(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("token", "answer"),
+    [
+        ("timm:qqq*", "no timm model matches 'qqq*'"),
+        ("hub:owner/repository:*", "'hub:owner/repository:*': globs work for timm: and torchvision: only"),
+    ],
+)
+def test_glob_that_stands_for_nothing_is_refused(token, answer):
+    with pytest.raises(UnknownName) as error:
+        expand(token)
+    assert str(error.value) == answer
+
+
+@pytest.mark.parametrize("change", [{"crop_mode": "border"}, {"input_size": (3, 224, 256)}])
+def test_input_that_is_not_understood_is_refused(change):
+    config = {"input_size": (3, 224, 224), "interpolation": "bicubic", "crop_pct": 0.9, "crop_mode": "center"}
+    assert timm_transform(config) == StandardTransform(248, 224, "bicubic")
+    with pytest.raises(EntryError, match="is not known; write an entry for this model"):
+        timm_transform({**config, **change})
+
+
+# ---- weights ---------------------------------------------------------------------------------------------
+
+
+def equal(first, second):
+    first, second = first.state_dict(), second.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+@pytest.mark.parametrize(
+    ("string", "file_name"),
+    [
+        ("timm:test_resnet.r160_in1k", "test_resnet.r160_in1k.pth"),
+        ("timm:test_resnet", "test_resnet.pth"),
+        ("torchvision:squeezenet1_1", "squeezenet1_1-b8a52dc0.pth"),
+        ("torchvision:squeezenet1_1/IMAGENET1K_V1", "squeezenet1_1.pth"),
+    ],
+)
+def test_local_weights_are_loaded_without_a_download(tmp_path, monkeypatch, string, file_name):
+    arch = resolve(string).arch
+    made = timm.create_model(arch) if string.startswith("timm") else torchvision.models.get_model(arch, weights=None)
+    torch.save(made.state_dict(), tmp_path / file_name)
+    monkeypatch.setenv("TESTBED_WEIGHTS", str(tmp_path))
+    loaded = resolve(string).classifier_loader()
+    assert equal(loaded, made)
+    assert loaded.eval()(torch.zeros(1, 3, 64, 64)).shape == (1, 1000)
+
+
+def tiny(value):
+    net = nn.Linear(1, 1)
+    nn.init.constant_(net.weight, value)
+    nn.init.constant_(net.bias, value)
+    return net
+
+
+DOWNLOADED, LOCAL = 1.0, 2.0
+
+
+@pytest.fixture
+def no_downloads(monkeypatch):
+    """Any architecture is one number, and so are the weights that would be downloaded for it."""
+    from torchvision.models import ResNet50_Weights
+
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: tiny(DOWNLOADED if pretrained else 0))
+    monkeypatch.setattr(torchvision.models, "get_model", lambda name, weights: tiny(0))
+    monkeypatch.setattr(ResNet50_Weights, "get_state_dict", lambda self, **_: tiny(DOWNLOADED).state_dict())
+
+
+@pytest.mark.usefixtures("no_downloads")
+@pytest.mark.parametrize(
+    ("string", "file_name", "value"),
+    [
+        ("timm:resnet50.tv_in1k", "resnet50.tv_in1k.pth", LOCAL),
+        ("timm:resnet50.tv_in1k", "resnet50.pth", DOWNLOADED),  # which tag that file is, nobody knows
+        ("timm:resnet50.tv_in1k", "resnet50.a1_in1k.pth", DOWNLOADED),
+        ("timm:resnet50", "resnet50.pth", LOCAL),
+        ("timm:resnet50", "resnet50-0676ba61.pth", DOWNLOADED),  # torchvision's, which timm:resnet50 is not
+        ("torchvision:resnet50/IMAGENET1K_V1", "resnet50-0676ba61.pth", LOCAL),
+        ("torchvision:resnet50/IMAGENET1K_V1", "resnet50.pth", LOCAL),
+        ("torchvision:resnet50/IMAGENET1K_V1", "resnet50-11ad3fa6.pth", DOWNLOADED),  # those of V2
+        ("torchvision:resnet50/IMAGENET1K_V2", "resnet50-11ad3fa6.pth", LOCAL),
+        ("torchvision:resnet50/IMAGENET1K_V2", "resnet50.pth", DOWNLOADED),
+        ("torchvision:resnet50", "resnet50-0676ba61.pth", DOWNLOADED),  # the default is V2
+    ],
+)
+def test_local_file_of_other_weights_is_never_taken(tmp_path, monkeypatch, string, file_name, value):
+    torch.save(tiny(LOCAL).state_dict(), tmp_path / file_name)
+    monkeypatch.setenv("TESTBED_WEIGHTS", str(tmp_path))
+    assert resolve(string).classifier_loader().weight.item() == value
+
+
+@pytest.mark.parametrize(("local", "value"), [(False, DOWNLOADED), (True, LOCAL)])
+def test_hub_models_take_local_weights_too(tmp_path, monkeypatch, local, value):
+    calls = []
+
+    def load(repository, entry, pretrained, trust_repo):
+        calls.append((repository, entry, pretrained))
+        return tiny(DOWNLOADED if pretrained else 0)
+
+    monkeypatch.setattr(torch.hub, "load", load)
+    if local:
+        torch.save(tiny(LOCAL).state_dict(), tmp_path / "net.pth")
+        monkeypatch.setenv("TESTBED_WEIGHTS", str(tmp_path))
+    assert resolve("hub:owner/repository:v1:net").classifier_loader().weight.item() == value
+    assert calls == [("owner/repository:v1", "net", not local)]
