@@ -195,7 +195,7 @@ def reference_errors(results: Results, base: str, family: Family, model: str | N
 def mean_corruption_error(
     results: Results, family: Family, errors: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """mCE in percent of every point (Hendrycks and Dietterich 2019) with its interval; NaN where a result is missing."""
+    """mCE in percent of every point (Hendrycks and Dietterich 2019) with its interval; NaN where one is missing."""
     parts = []
     for corruption, reference in errors.items():
         column = results.column(",".join(family[corruption].values()))

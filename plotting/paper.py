@@ -43,8 +43,8 @@ class Transfer:
 
 
 FIGURES: dict[str, Shift | Transfer] = {
-    "imagenetv2": Shift("ImageNetV2: a constant drop, and nobody escapes it", "val", V2, 55),
-    "objectnet": Shift("ObjectNet: more data helps a little", "val-on-objectnet-classes", "objectnet-1.0-beta", 55),
+    "imagenetv2": Shift("ImageNetV2: accuracy falls along one line", "val", V2, 55),
+    "objectnet": Shift("ObjectNet", "val-on-objectnet-classes", "objectnet-1.0-beta", 55),
     "vid-robust": Shift("ImageNet-Vid-Robust", "val-on-vid-robust-classes", "imagenet-vid-robust_pm0", 92),
     "ytbb-robust": Shift("YTBB-Robust", "val-on-ytbb-robust-classes", "ytbb-robust_pm0", 95),
     "vid-robust-pm10": Shift(
@@ -63,8 +63,8 @@ FIGURES: dict[str, Shift | Transfer] = {
     "imagenet-sketch": Shift("ImageNet-Sketch", "val", "imagenet-sketch", 55),
     "corruptions": Shift("Corruptions: interventions raise models above the line", "val", "avg_corruptions", 55),
     "pgd": Shift("PGD: adversarial training raises models above the line", "val", "avg_pgd", 55),
-    "transfer-corruptions": Transfer("Robustness to corruptions does not carry over to ImageNetV2", "avg_corruptions"),
-    "transfer-pgd": Transfer("Robustness to PGD does not carry over to ImageNetV2", "avg_pgd"),
+    "transfer-corruptions": Transfer("Robustness to corruptions tells little about ImageNetV2", "avg_corruptions"),
+    "transfer-pgd": Transfer("Robustness to PGD tells little about ImageNetV2", "avg_pgd"),
 }
 
 
@@ -74,7 +74,7 @@ FIGURES: dict[str, Shift | Transfer] = {
 @many("--figures", metavar="NAME...", text=f"Only these of: {', '.join(FIGURES)}.")
 @models_option
 @click.option("--metric", default="top1", show_default=True, metavar="NAME", help="Which number of each result.")
-@click.option("--confidence", default=0.995, show_default=True, help="Of intervals; 0.995 as published.")
+@click.option("--confidence", default=0.995, show_default=True, help="Of error bars; 0.995 as published.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -109,7 +109,7 @@ def main(
 
 def draw(results: Results, figure: Shift | Transfer, chosen: np.ndarray) -> Any:
     """One of the figures."""
-    choice = Choice(min_x=figure.min_x, confidence=results.confidence)
+    choice = Choice(min_x=figure.min_x)
     if isinstance(figure, Shift):
         x, y = results.column(figure.x), results.column(figure.y)
         return scatter(results, x, y, fit_line(results, x, y, choice), choice, chosen, title=figure.title)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from testbed.metrics.estimate import Estimate
-from testbed.store import files
-from testbed.store.database import Claim, Store, open_store
+from testbed.store import files, schema
+from testbed.store.database import Claim, Store, now, open_store
 
 
 def again(store: Store) -> Store:
@@ -69,3 +69,14 @@ def add(
     for orphan in store.complete(held.evaluation_id, metrics, **values):
         files.remove_logits(store.folder, orphan)
     return held.evaluation_id
+
+
+def add_published(store: Store, model: str, setting: str, value: float) -> None:
+    """A number from a paper: version 0, no logits."""
+    ids = dict(model_id=store.ensure_model(model), eval_setting_id=store.ensure_eval_setting(setting, 0))
+    common = dict(source="a paper", complete=True, status="completed", n_images=0, created_at=now())
+    with store.writing() as connection:
+        inserted = connection.execute(schema.evaluations.insert().values(**ids, **common)).inserted_primary_key
+        assert inserted is not None
+        row = dict(evaluation_id=inserted[0], name="top1", position=0, value=value)
+        connection.execute(schema.metrics.insert().values(**row))

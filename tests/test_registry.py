@@ -114,7 +114,7 @@ def test_unknown_name_is_answered_with_near_ones(folder, name, answer):
 
 
 def test_unknown_setting_points_to_the_list_of_settings(folder):
-    with pytest.raises(UnknownName, match="no eval setting, group or tag 'qqq'; `python db.py --list-eval-settings-re"):
+    with pytest.raises(UnknownName, match=r"'qqq'; `python db.* --list-eval-settings-registry` lists them$"):
         loaded(folder).eval_setting("qqq")
 
 

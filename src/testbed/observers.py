@@ -19,7 +19,7 @@ import numpy as np
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.exchange import MANIFEST, import_logits
 from testbed.metrics import consistency
-from testbed.metrics.categories16 import NAMES, decide, picture, places, same_condition, shows_categories
+from testbed.metrics.categories16 import decide, picture, places
 from testbed.outputs import outputs_of
 from testbed.registry import Registry
 from testbed.store import files, queries

@@ -112,7 +112,7 @@ def test_named_array_is_found_under_a_data_root(tmp_path):
     (tmp_path / "cifar").mkdir()
     write_npy(tmp_path / "cifar", labels=LABELS)
     assert len(ArrayDataset(name="cifar").open([tmp_path])) == 5
-    with pytest.raises(DataError, match="dataset 'other' not found: expected data.npy and labels.npy"):
+    with pytest.raises(DataError, match=r"dataset 'other' not found: expected data\.npy and labels\.npy"):
         ArrayDataset(name="other").open([tmp_path])
 
 

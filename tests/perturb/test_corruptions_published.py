@@ -94,7 +94,7 @@ def test_bar_corruptions_equal_their_definitions_given_the_same_draws(name: str,
         assert (levels > 1).mean() <= 0.005
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [32, 224])
 @pytest.mark.parametrize("name", ["gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"])
 def test_noise_has_the_published_strength_and_clipping(name: str, size: int) -> None:
     """Standard deviation of what is added, and share of values at 0 or 1, both within 1 %."""
@@ -102,9 +102,9 @@ def test_noise_has_the_published_strength_and_clipping(name: str, size: int) -> 
     expected = WRITTEN["noise"][f"{name}/{size}"]
     for severity, (spread, clipped) in enumerate(expected, 1):
         rng = np.random.default_rng(severity)
-        outs = [corruption(name, severity, size)(image=image, rng=rng) for _ in range(12)]
-        added = np.sqrt(np.mean([float((out - image).square().mean()) for out in outs]))
-        at_ends = np.mean([float(((out <= 0) | (out >= 1)).float().mean()) for out in outs])
+        outs = [corruption(name, severity, size)(image=image, rng=rng).numpy() for _ in range(8)]
+        added = np.sqrt(np.mean([np.square(out - image.numpy()).mean() for out in outs]))
+        at_ends = np.mean([((out <= 0) | (out >= 1)).mean() for out in outs])
         assert added == pytest.approx(spread, rel=0.01)
         assert at_ends == pytest.approx(clipped, rel=0.01)
 

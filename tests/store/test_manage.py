@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stored_results import add, again, claim
+from stored_results import add, add_published, again, claim
 from testbed.errors import StoreError, UnknownName
 from testbed.store import files, manage, queries
 from testbed.store.database import Busy
@@ -15,7 +15,7 @@ EXTRAS = {"features": np.ones((6, 3), dtype=np.float32)}
 
 
 @pytest.fixture
-def full(store):
+def filled(store):
     store.begin_run()
     for model in ("m", "other"):
         for setting in ("s", "t"):
@@ -46,21 +46,21 @@ REMOVALS = {
 
 
 @pytest.mark.parametrize(("remove", "count", "left"), REMOVALS.values(), ids=REMOVALS)
-def test_removal_needs_override_and_takes_the_files_along(full, remove, count, left):
-    before, all_files = pairs(full), logits_files(full)
+def test_removal_needs_override_and_takes_the_files_along(filled, remove, count, left):
+    before, all_files = pairs(filled), logits_files(filled)
     with pytest.raises(StoreError, match=rf"with {count} evaluation\(s\) and their logits: repeat with --override"):
-        remove(full, False)
-    assert (pairs(full), logits_files(full)) == (before, all_files)
-    assert remove(full, True) == count
-    assert pairs(full) == left
-    paths = [full.folder / e.row["logits_path"] for e in queries.evaluations(full)]
-    assert logits_files(full) == sorted(f for p in paths for f in (p.name, files.array_path(p, "features").name))
-    assert all(queries.stored_logits(full, e).extras for e in queries.evaluations(full))
+        remove(filled, False)
+    assert (pairs(filled), logits_files(filled)) == (before, all_files)
+    assert remove(filled, True) == count
+    assert pairs(filled) == left
+    paths = [filled.folder / e.row["logits_path"] for e in queries.evaluations(filled)]
+    assert logits_files(filled) == sorted(f for p in paths for f in (p.name, files.array_path(p, "features").name))
+    assert all(queries.stored_logits(filled, e).extras for e in queries.evaluations(filled))
 
 
-def test_names_without_results_go_without_override(full):
-    assert manage.remove_model(full, "unused", override=False) == 0
-    assert "unused" not in queries.model_names(full)
+def test_names_without_results_go_without_override(filled):
+    assert manage.remove_model(filled, "unused", override=False) == 0
+    assert "unused" not in queries.model_names(filled)
 
 
 def test_files_of_a_model_with_a_similar_name_stay(store):
@@ -75,8 +75,6 @@ def test_files_of_a_model_with_a_similar_name_stay(store):
 
 
 def test_published_results_are_removed_only_with_override_too(store):
-    from store.test_results import add_published
-
     add_published(store, "m", "s", 76.1)
     with pytest.raises(StoreError, match="repeat with --override"):
         manage.remove_model(store, "m", override=False)
@@ -105,35 +103,35 @@ def test_what_another_run_is_at_is_not_removed_under_it(store):
         (lambda s: manage.remove_evaluation(s, "ohter", "s", True), "no model 'ohter' in the database"),
     ],
 )
-def test_unknown_name_is_answered_with_near_ones(full, change, message):
+def test_unknown_name_is_answered_with_near_ones(filled, change, message):
     with pytest.raises(UnknownName) as error:
-        change(full)
+        change(filled)
     assert str(error.value).startswith(message)
     assert str(error.value).endswith("; did you mean other?")
 
 
-def test_pair_that_was_never_run_cannot_be_removed(full):
+def test_pair_that_was_never_run_cannot_be_removed(filled):
     with pytest.raises(StoreError, match="unused on s has not been run"):
-        manage.remove_evaluation(full, "unused", "s", override=True)
+        manage.remove_evaluation(filled, "unused", "s", override=True)
 
 
-def test_renamed_entries_keep_their_results_and_files(full):
-    manage.rename_model(full, "m", "m2")
-    manage.rename_eval_setting(full, "s", "a")
-    assert pairs(full) == [("m2", "a")] * 3 + [("m2", "t"), ("other", "a"), ("other", "t")]
-    assert sorted(e.version for e in queries.evaluations(full, "m2", "a")) == [1, 1, 2]
-    assert all(problem == "" for _, problem in manage.verify(full))
+def test_renamed_entries_keep_their_results_and_files(filled):
+    manage.rename_model(filled, "m", "m2")
+    manage.rename_eval_setting(filled, "s", "a")
+    assert pairs(filled) == [("m2", "a")] * 3 + [("m2", "t"), ("other", "a"), ("other", "t")]
+    assert sorted(e.version for e in queries.evaluations(filled, "m2", "a")) == [1, 1, 2]
+    assert all(problem == "" for _, problem in manage.verify(filled))
 
 
 @pytest.mark.parametrize(
     ("rename", "kind"), [(manage.rename_model, "model"), (manage.rename_eval_setting, "eval setting")]
 )
-def test_rename_onto_a_taken_name_is_refused(full, rename, kind):
+def test_rename_onto_a_taken_name_is_refused(filled, rename, kind):
     old, new = ("m", "other") if kind == "model" else ("s", "t")
     with pytest.raises(StoreError) as error:
-        rename(full, old, new)
+        rename(filled, old, new)
     assert str(error.value) == f"there is a {kind} '{new}' already: remove it first, or choose another name"
-    assert (old in queries.model_names(full)) == (kind == "model")
+    assert (old in queries.model_names(filled)) == (kind == "model")
 
 
 # ---- verify ----------------------------------------------------------------------------------------------
@@ -154,15 +152,15 @@ def change_byte(path):
         ("features", lambda p: p.unlink(), "is missing"),
     ],
 )
-def test_verify_finds_the_one_file_that_is_not_whole(full, name, damage, problem):
-    assert [problem for _, problem in manage.verify(full)] == [""] * 6
-    path = files.array_path(full.folder / queries.completed(full, "other", "t").row["logits_path"], name)
+def test_verify_finds_the_one_file_that_is_not_whole(filled, name, damage, problem):
+    assert [problem for _, problem in manage.verify(filled)] == [""] * 6
+    path = files.array_path(filled.folder / queries.completed(filled, "other", "t").row["logits_path"], name)
     damage(path)
-    found = {(e.model, e.eval_setting): p for e, p in manage.verify(full) if p}
+    found = {(e.model, e.eval_setting): p for e, p in manage.verify(filled) if p}
     assert found == {("other", "t"): f"{path} {problem}"}
 
 
-def test_verify_misses_a_sample_list(full):
-    samples = full.folder / queries.completed(full, "m", "t").row["samples_path"]
+def test_verify_misses_a_sample_list(filled):
+    samples = filled.folder / queries.completed(filled, "m", "t").row["samples_path"]
     samples.unlink()
-    assert {e.eval_setting for e, p in manage.verify(full) if p == f"{samples} is missing"} == {"t"}
+    assert {e.eval_setting for e, p in manage.verify(filled) if p == f"{samples} is missing"} == {"t"}

@@ -6,18 +6,25 @@ from typing import Any
 
 import click
 
-from testbed.commands import exchanging, listing, managing, reading
+from testbed.commands import checking, exchanging, listing, managing, reading
 from testbed.commands.action import Action, Context
-from testbed.commands.options import ManyValuesCommand, db_option, one_line_errors, registry_option
+from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
 # What changes the database comes before what shows it, so that several flags can be given at once.
-ACTIONS: tuple[Action, ...] = (*managing.ACTIONS, *exchanging.ACTIONS, *listing.ACTIONS, *reading.ACTIONS)
+ACTIONS: tuple[Action, ...] = (
+    *managing.ACTIONS,
+    *exchanging.ACTIONS,
+    *checking.ACTIONS,
+    *listing.ACTIONS,
+    *reading.ACTIONS,
+)
 
 
 def _with_actions(command: Any) -> Any:
     for action in reversed(ACTIONS):
         for name, metavar, text in reversed(action.options):
-            command = click.option(f"--{name}", metavar=metavar, help=text)(command)
+            several: dict[str, Any] = {"cls": ManyValues} if metavar.endswith("...") else {}
+            command = click.option(f"--{name}", metavar=metavar, help=text, **several)(command)
         kind: dict[str, Any] = {"is_flag": True}
         if action.values:
             n = len(action.values)

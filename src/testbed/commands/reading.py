@@ -10,6 +10,7 @@ import click
 
 from testbed.commands.action import Action, Context
 from testbed.commands.tables import cell, formatted, text_table, with_interval
+from testbed.data.samples import Dataset
 
 
 def print_eval(context: Context, pair: tuple[str, str]) -> None:
@@ -96,15 +97,23 @@ def status(context: Context) -> None:
 
 
 def print_setting(context: Context, name: str) -> None:
-    """Everything an eval setting declares, as JSON."""
+    """Everything an eval setting declares, with what it inherits, as JSON."""
     setting = context.registry.runnable(name)
-    facts = {k: v for k, v in vars(setting).items() if k not in ("arguments", "noise_key") and v not in (None, ())}
+    hidden = ("arguments", "noise_key")
+    facts = {k: v for k, v in vars(setting).items() if k not in hidden and v not in (None, ())}
     for long in ("class_sublist", "idx_subsample_list"):
-        if long in facts and len(facts[long]) > 20:
+        if len(facts.get(long, ())) > 20:
             facts[long] = f"{len(facts[long])} indices, {facts[long][0]} to {facts[long][-1]}"
-    click.echo(
-        json.dumps({**facts, "declared_at": context.registry.eval_settings.origins[name]}, indent=1, default=repr)
-    )
+    facts["derived_from"] = context.registry.eval_setting(name).derived_from
+    facts["declared_at"] = context.registry.eval_settings.origins.get(name)
+    click.echo(json.dumps({k: v for k, v in facts.items() if v is not None}, indent=1, default=_in_words))
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Dataset):
+        return value.describe()
+    name = getattr(value, "__qualname__", None)
+    return f"{value.__module__}.{name}" if name else repr(value)
 
 
 ACTIONS = (

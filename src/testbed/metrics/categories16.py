@@ -54,7 +54,7 @@ def _log_sum(columns: np.ndarray) -> np.ndarray:
 
 
 # Probabilities of a picture share one denominator, so logits decide as probabilities do, and none vanishes.
-_SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "mean": lambda columns: _log_sum(columns) - np.log(columns.shape[1]),
     "sum": _log_sum,
     "max": lambda columns: columns.max(axis=1),
@@ -71,7 +71,7 @@ def decide(logits: np.ndarray, aggregation: str = "mean", categories: Categories
     Logits of 16 columns are taken for the categories themselves: answers of people, or of a 16-way classifier. A row
     without any number is a missing answer.
     """
-    if aggregation not in _SCORES:
+    if aggregation not in RULES:
         raise ValueError(f"expected an aggregation among {', '.join(AGGREGATIONS)}, got {aggregation!r}")
     width = logits.shape[1]
     if width == len(categories):
@@ -83,14 +83,9 @@ def decide(logits: np.ndarray, aggregation: str = "mean", categories: Categories
         raise ValueError(
             f"expected logits of ImageNet's 1000 classes or of {len(categories)} categories, got {width} columns"
         )
-    score = _SCORES[aggregation]
+    score = RULES[aggregation]
     columns = [score(np.asarray(logits[:, list(indices)], dtype=np.float64)) for indices in categories.values()]
     return np.stack(columns, axis=1).argmax(axis=1)
-
-
-def shows_categories(logits: np.ndarray) -> bool:
-    """Whether the columns are the 16 categories already, so that no aggregation is chosen."""
-    return logits.shape[1] == len(SIXTEEN)
 
 
 # ---- what a file's name tells ----------------------------------------------------------------------------
@@ -169,19 +164,34 @@ class Accuracy16:
         object.__setattr__(self, "conditions", tuple(same_condition(c) for c in self.conditions))
 
     def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
-        pictures = [picture(str(path)) for path in image_paths]
-        truth = places(p.category for p in pictures)
-        found = np.array([p.condition for p in pictures])
-        kept = np.isin(found, self.conditions) if self.conditions else np.ones(len(found), dtype=bool)
-        correct = decide(logits) == truth
-        result = {"accuracy16": share_or_none(correct[kept])}
+        result = self.decided(logits, image_paths)
+        found = np.array([picture(str(path)).condition for path in image_paths])
         if len(set(found)) > 1:
+            correct = decide(logits) == places(picture(str(path)).category for path in image_paths)
             result |= {f"accuracy16.{c}": share_or_none(correct[found == c]) for c in dict.fromkeys(found.tolist())}
-        if not shows_categories(logits):
-            for aggregation in AGGREGATIONS[1:]:
-                hits = decide(logits, aggregation) == truth
-                result[f"accuracy16_{aggregation}"] = share_or_none(hits[kept])
-        return result
+        return result | other_aggregations(self.decided, logits, image_paths)
+
+    def decided(
+        self, logits: np.ndarray, image_paths: Sequence[str], aggregation: str = AGGREGATIONS[0]
+    ) -> dict[str, Estimate]:
+        """The accuracy over the conditions that count, with one way to decide."""
+        pictures = [picture(str(path)) for path in image_paths]
+        kept = np.array([not self.conditions or p.condition in self.conditions for p in pictures], dtype=bool)
+        correct = decide(logits, aggregation) == places(p.category for p in pictures)
+        return {"accuracy16": share_or_none(correct[kept])}
+
+
+def other_aggregations(
+    decided: Callable[..., dict[str, Estimate]], logits: np.ndarray, image_paths: Sequence[str]
+) -> dict[str, Estimate]:
+    """The same numbers decided by sum and by max, as NAME_sum and NAME_max; there is nothing to choose for answers."""
+    if logits.shape[1] == len(SIXTEEN):
+        return {}
+    return {
+        f"{name}_{aggregation}": value
+        for aggregation in AGGREGATIONS[1:]
+        for name, value in decided(logits, image_paths, aggregation).items()
+    }
 
 
 def share_or_none(hits: np.ndarray) -> Estimate:

@@ -11,10 +11,10 @@ from testbed.metrics.categories16 import (
     AGGREGATIONS,
     NAMES,
     decide,
+    other_aggregations,
     picture,
     places,
     share_or_none,
-    shows_categories,
     texture,
 )
 from testbed.metrics.estimate import Estimate, share
@@ -75,13 +75,14 @@ class CueConflict:
     conditions: tuple[str, ...] = ()  # all trials count
 
     def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
-        shapes, textures = cues(image_paths)
-        result = cue_metrics(decide(logits), shapes, textures)
-        if not shows_categories(logits):
-            for aggregation in AGGREGATIONS[1:]:
-                counts = cue_counts(decide(logits, aggregation), shapes, textures)
-                result |= {f"{name}_{aggregation}": value for name, value in count_metrics(counts).items()}
-        return result
+        result = cue_metrics(decide(logits), *cues(image_paths))
+        return result | other_aggregations(self.decided, logits, image_paths)
+
+    def decided(
+        self, logits: np.ndarray, image_paths: Sequence[str], aggregation: str = AGGREGATIONS[0]
+    ) -> dict[str, Estimate]:
+        """The pooled bias and its counts, with one way to decide."""
+        return count_metrics(cue_counts(decide(logits, aggregation), *cues(image_paths)))
 
 
 def cues(image_paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

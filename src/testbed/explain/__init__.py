@@ -1,0 +1,47 @@
+"""Heatmaps from a model, and how faithful they are to it. Importing this imports no torch.
+
+An explainer is a function (model, images, score) -> maps: images (B, 3, H, W), a `Score` with J groups of classes per
+image, maps (B, J, H, W). See docs/explanations.md.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.explain.deletion import Answer, Question, faithfulness
+    from testbed.explain.explainers import make_explainer
+    from testbed.explain.grad_cam import grad_cam
+    from testbed.explain.input_gradient import input_gradient
+    from testbed.explain.rise import rise
+    from testbed.explain.scores import Score
+    from testbed.explain.single import CausalMetric, Explanation, read_tensor, visual_evaluation
+
+__all__ = [
+    "Answer",
+    "CausalMetric",
+    "Explanation",
+    "Question",
+    "Score",
+    "faithfulness",
+    "grad_cam",
+    "input_gradient",
+    "make_explainer",
+    "read_tensor",
+    "rise",
+    "visual_evaluation",
+]
+
+_HOMES = {
+    **dict.fromkeys(("CausalMetric", "Explanation", "read_tensor", "visual_evaluation"), "single"),
+    **dict.fromkeys(("Answer", "Question", "faithfulness"), "deletion"),
+    **{"Score": "scores", "grad_cam": "grad_cam", "rise": "rise", "input_gradient": "input_gradient"},
+    "make_explainer": "explainers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"testbed.explain.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'testbed.explain' has no attribute {name!r}")

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import hashlib
+import os
+
+import numpy as np
+import pytest
+
+from testbed.errors import StoreError
+from testbed.store import files
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(size=(10, 4)).astype(np.float32)
+FEATURES = RNG.normal(size=(10, 2, 3))
+VOTES = RNG.integers(0, 9, (10,))
+
+
+def write_parts(folder, size=4, **arrays):
+    starts = list(range(0, 10, size))
+    for start in reversed(starts):  # chunks finish in any order
+        part = {name: array[start : start + size] for name, array in arrays.items()}
+        files.write_part(folder, start, part)
+    return starts
+
+
+@pytest.mark.parametrize("size", [1, 4, 10])
+def test_parts_are_joined_in_row_order(tmp_path, size):
+    target = tmp_path / "logits" / "m-1.npy"
+    starts = write_parts(files.parts_folder(target), size, logits=LOGITS)
+    digests = files.assemble(files.parts_folder(target), reversed(starts), 10, target, "float32")
+    plain = np.load(target, allow_pickle=False)
+    assert plain.dtype == np.float32 and (plain == LOGITS).all()
+    assert isinstance(files.load_logits(target), np.memmap)
+    assert digests == {"logits": hashlib.sha256(target.read_bytes()).hexdigest()}
+
+
+def test_extras_lie_beside_the_logits_with_their_own_types(tmp_path):
+    target = tmp_path / "m-1.npy"
+    folder = files.parts_folder(target)
+    starts = write_parts(folder, logits=LOGITS, features=FEATURES, votes=VOTES)
+    digests = files.assemble(folder, starts, 10, target, "float32")
+    extras = files.extra_arrays(target)
+    assert sorted(extras) == ["features", "votes"]
+    assert extras["features"].dtype == np.float64 and (extras["features"] == FEATURES).all()
+    assert extras["votes"].dtype == VOTES.dtype and (extras["votes"] == VOTES).all()
+    for name in extras:
+        assert digests[name] == hashlib.sha256(files.array_path(target, name).read_bytes()).hexdigest()
+
+
+def test_float16_is_for_the_logits_only(tmp_path):
+    target = tmp_path / "m-1.npy"
+    folder = files.parts_folder(target)
+    starts = write_parts(folder, logits=LOGITS, features=FEATURES)
+    files.assemble(folder, starts, 10, target, "float16")
+    assert files.load_logits(target).dtype == np.float16
+    assert (files.load_logits(target) == LOGITS.astype(np.float16)).all()
+    assert files.extra_arrays(target)["features"].dtype == np.float64
+
+
+def test_missing_rows_are_no_result(tmp_path):
+    target = tmp_path / "m-1.npy"
+    starts = write_parts(files.parts_folder(target), logits=LOGITS)
+    with pytest.raises(StoreError, match="expected 10 rows of logits, the chunks have 6"):
+        files.assemble(files.parts_folder(target), starts[:1] + starts[2:], 10, target, "float32")
+    assert not target.exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["m-1.parts"]
+
+
+def test_arrays_with_pickled_objects_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        files.write_part(tmp_path, 0, {"logits": np.array([{}], dtype=object)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_write_aside_leaves_nothing_behind_on_failure(tmp_path):
+    path = tmp_path / "new" / "file.txt"
+
+    def fail(aside):
+        aside.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        files.write_aside(path, fail)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_write_aside_keeps_the_old_file_until_the_new_is_whole(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    seen = []
+
+    def write(aside):
+        aside.write_text("new")
+        seen.append(path.read_text())
+
+    files.write_aside(path, write)
+    assert (seen, path.read_text()) == (["old"], "new")
+    assert os.listdir(tmp_path) == ["file.txt"]
+
+
+def test_sample_list_comes_back_and_is_written_once(tmp_path):
+    path = tmp_path / "samples.npz"
+    ids, targets, indices = ["a/ä.png", "b"], np.array([1, -1]), np.array([7, 3])
+    files.save_samples(path, ids, targets, indices)
+    written = path.stat().st_mtime_ns
+    files.save_samples(path, ids, targets, indices)
+    assert path.stat().st_mtime_ns == written
+    found = files.load_samples(path)
+    assert found.ids.tolist() == ids
+    assert found.targets.tolist() == [1, -1] and found.indices.tolist() == [7, 3]
+    assert found.rows(np.array([1, 1])).indices.tolist() == [3, 3]
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:150])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def other(path):
+    path.write_text("something else")
+
+
+@pytest.mark.parametrize("damage", [cut, empty, other, os.unlink])
+def test_file_that_cannot_be_read_is_named(tmp_path, damage):
+    samples, logits = tmp_path / "samples.npz", tmp_path / "logits.npy"
+    files.save_samples(samples, ["a"] * 50, np.zeros(50), np.zeros(50))
+    np.save(logits, LOGITS)
+    for path, load in ((samples, files.load_samples), (logits, files.load_logits)):
+        damage(path)
+        with pytest.raises(StoreError, match=f"{path} cannot be read: "):
+            load(path)
+
+
+def test_removal_takes_extras_and_parts_along_and_nothing_else(tmp_path):
+    target, neighbour = tmp_path / "logits" / "m-1.npy", tmp_path / "logits" / "m-1.5-2.npy"
+    for path in (target, neighbour):
+        starts = write_parts(files.parts_folder(path), logits=LOGITS, features=FEATURES)
+        files.assemble(files.parts_folder(path), starts, 10, path, "float32")
+    files.remove_logits(tmp_path, "logits/m-1.npy")
+    names = {"m-1.5-2.npy", files.array_path(neighbour, "features").name, files.parts_folder(neighbour).name}
+    assert {p.name for p in target.parent.iterdir()} == names
+    files.remove_logits(tmp_path, "logits/m-1.npy")  # what is gone is no error
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [("resnet50", "resnet50"), ("timm:a/b c", "timm_a_b_c"), ("../x", ".._x"), ("m@w+1=2", "m@w+1=2"), ("ü~", "__")],
+)
+def test_file_names_hold_no_path(name, safe):
+    assert files.safe_name(name) == safe

@@ -1,0 +1,154 @@
+"""Claims, results, removal and concurrency again on a throw-away PostgreSQL server, which root may not run itself."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from store.test_claims import *  # noqa: F403
+from store.test_manage import *  # noqa: F403
+from store.test_results import *  # noqa: F403
+from store.test_two_processes import *  # noqa: F403
+from stored_results import add, again
+from testbed.errors import StoreError
+from testbed.store import schema
+from testbed.store.database import open_store
+
+psycopg = pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
+
+# In names that people sort: what SQLite and Python put last, English puts in between.
+ENGLISH = ["--locale-provider=icu", "--icu-locale=en-US"]
+
+
+def program(name: str) -> str:
+    found = shutil.which(name) or max(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), default=None)
+    if found is None:
+        pytest.skip(f"no PostgreSQL here: {name} is not found")
+    return found
+
+
+def somebody_else() -> dict[str, object]:
+    """How to start a process as a user without rights; nothing where we are not root."""
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    pytest.skip("PostgreSQL refuses root, and there is neither a user postgres nor nobody")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of an empty server that listens on a socket in a folder of its own."""
+    initdb, postgres = program("initdb"), program("postgres")
+    folder = Path(tempfile.mkdtemp(prefix="testbed-pg-"))  # short, as a socket must be, and open to its user
+    who = somebody_else()
+    how: dict[str, object] = {**who, "cwd": folder, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = None
+    try:
+        if who:
+            os.chown(folder, int(str(who["user"])), int(str(who["group"])))
+        base = [initdb, "-D", str(folder / "data"), "-U", "testbed", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        for locale in (ENGLISH, ["--locale=C"]):
+            made = subprocess.run([*base, *locale], text=True, **how)  # type: ignore[call-overload]
+            if made.returncode == 0:
+                break
+        else:
+            pytest.skip(f"initdb failed: {made.stdout.strip().splitlines()[-1]}")
+        command = [
+            postgres,
+            "-D",
+            str(folder / "data"),
+            "-k",
+            str(folder),
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "fsync=off",
+        ]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(command, **{**how, "stdout": log, "stderr": log})  # type: ignore[call-overload]
+        url = f"postgresql+psycopg://testbed@/postgres?host={folder}"
+        wait_for(url, process, folder / "log")
+        yield url
+    finally:
+        if process is not None:
+            process.send_signal(signal.SIGQUIT)  # at once: nothing is to be kept
+            process.wait(30)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    engine = sa.create_engine(url)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with engine.connect():
+                return
+        except sa.exc.OperationalError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.skip(f"the PostgreSQL server does not start: {log.read_text()[-300:]}")
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def empty_place(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path / "results"))
+    engine = sa.create_engine(server)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
+        connection.execute(sa.text("CREATE SCHEMA public"))
+    engine.dispose()
+    return server
+
+
+@pytest.fixture
+def store(empty_place: str) -> Iterator[object]:
+    store = open_store(empty_place, create=True)
+    yield store
+    store.engine.dispose()
+
+
+def test_logits_lie_in_the_results_folder(store, tmp_path):
+    assert store.folder == tmp_path / "results"
+    assert store.engine.dialect.name == "postgresql"
+
+
+def test_missing_steps_run_in_one_transaction(store, monkeypatch):
+    store.begin_run()
+    add(store)
+    first = schema.SCHEMA_VERSION
+
+    def rename_column(connection):
+        connection.execute(sa.text("ALTER TABLE metrics RENAME COLUMN ci_low TO lower_end"))
+
+    def fail(connection):
+        connection.execute(sa.text("ALTER TABLE no_such_table ADD COLUMN unit VARCHAR(8)"))
+
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", first + 2)
+    monkeypatch.setattr(schema, "MIGRATIONS", {**schema.MIGRATIONS, first: rename_column, first + 1: fail})
+    with pytest.raises(StoreError, match=r"cannot be opened: .*no_such_table"):
+        again(store)
+    columns = {c["name"] for c in sa.inspect(store.engine).get_columns("metrics")}
+    assert "ci_low" in columns and set(sa.inspect(store.engine).get_view_names()) == {"results", "all_results"}
+
+
+def test_server_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(StoreError) as error:
+        open_store(f"postgresql+psycopg://me:secret@/results?host={tmp_path}")
+    assert str(error.value).startswith("database postgresql+psycopg://me:***@/results?host=")
+    assert "cannot be opened: " in str(error.value)
+    assert "\n" not in str(error.value) and "secret" not in str(error.value)
