@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from testbed.errors import EntryError
+from testbed.explain.batches import in_batches
 from testbed.metrics.contrastive import (
     DeletionPlan,
     Recipe,
@@ -73,8 +74,9 @@ def faithfulness(
     batch_size: int = 64,
     intact: torch.Tensor | None = None,
     skip_invalid: bool = True,
+    normalise: bool = True,
 ) -> list[list[Answer]]:
-    """An answer for every question and recipe. Heatmaps are taken as they are, normalised to clip(0) / max.
+    """An answer for every question and recipe. Heatmaps become clip(0) / max, unless they are to be taken as they are.
 
     substrate (B, 3, H, W): what deleted pixels become; 0 unless given. whole_points: at how many points deletion and
     insertion over the whole image are sampled; 0 leaves them out. intact: logits of the images, where they are known
@@ -82,7 +84,7 @@ def faithfulness(
     program's.
     """
     queue = _Queue(images, torch.zeros_like(images) if substrate is None else substrate)
-    asked = [_ask(queue, q, recipes, whole_points, skip_invalid) for q in questions]
+    asked = [_ask(queue, q, recipes, whole_points, skip_invalid, normalise) for q in questions]
     classes = sorted({c for q in questions for c in (*q.positive, *q.contrast)})
     probabilities = queue.run(model, classes, batch_size, intact)
     column = {c: i for i, c in enumerate(classes)}
@@ -101,13 +103,18 @@ _Asked = tuple[list[tuple[DeletionPlan, int, np.ndarray]], _Whole | None]
 
 
 def _ask(
-    queue: _Queue, question: Question, recipes: Sequence[Recipe], whole_points: int, skip_invalid: bool
+    queue: _Queue,
+    question: Question,
+    recipes: Sequence[Recipe],
+    whole_points: int,
+    skip_invalid: bool,
+    normalise: bool,
 ) -> _Asked:
     heatmap = np.asarray(question.heatmap)
     if heatmap.shape != queue.size:
         raise EntryError(f"expected a heatmap of the image's size {queue.size}, got {heatmap.shape}")
     codes = [invalid_code(heatmap, recipe) for recipe in recipes]
-    heatmap = normalised(heatmap)
+    heatmap = normalised(heatmap) if normalise else heatmap
     wanted = [not (code and skip_invalid) for code in codes]
     place = queue.add_map(question.image, pixel_ranks(heatmap)) if any(wanted) else -1
     per_recipe = []
@@ -200,12 +207,15 @@ class _Queue:
             there = pixels == 0
             known.append((todo[there], _probabilities(intact[image[there]], columns)))
             todo = todo[~there]
+
+        def answers(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            changed = ranks[place[rows]] < pixels[rows, None, None]
+            kept = (changed == insert[rows, None, None].bool())[:, None]
+            batch = torch.where(kept, self._images[image[rows]], self._substrate[image[rows]])
+            return rows, _probabilities(model(batch), columns)
+
         with torch.no_grad():
-            for rows in todo.split(batch_size):
-                changed = ranks[place[rows]] < pixels[rows, None, None]
-                kept = (changed == insert[rows, None, None].bool())[:, None]
-                batch = torch.where(kept, self._images[image[rows]], self._substrate[image[rows]])
-                known.append((rows, _probabilities(model(batch), columns)))
+            known += in_batches(todo, batch_size, answers)
         order = torch.cat([rows for rows, _ in known]).cpu().numpy()
         found = np.empty((len(states), len(classes)))
         found[order] = torch.cat([p for _, p in known]).cpu().numpy()

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from testbed.explain.batches import in_batches
 from testbed.explain.scores import Score
 from testbed.explain.substrates import zero_colour
 
@@ -35,13 +36,14 @@ def rise(
         for start in range(0, masks, _AT_ONCE):
             shown = random_masks(range(start, min(start + _AT_ONCE, masks)), size, cells, keep, seed)
             shown = shown.to(images.device, images.dtype)
-            numbers = images.new_empty(len(shown), len(images), score.width)
-            for pairs in torch.arange(len(shown) * len(images), device=images.device).split(batch_size):
-                mask, image = pairs // len(images), pairs % len(images)
-                veil = shown[mask, None]
-                found = probability(model(images[image] * veil + colour * (1 - veil)), image)
-                numbers[mask, image] = found.to(numbers.dtype)
-            maps += torch.einsum("mbj,mhw->bjhw", numbers, shown)
+            pairs = torch.arange(len(shown) * len(images), device=images.device)
+
+            def probabilities(part: torch.Tensor, shown: torch.Tensor = shown) -> torch.Tensor:
+                veil, image = shown[part // len(images), None], part % len(images)
+                return probability(model(images[image] * veil + colour * (1 - veil)), image)
+
+            numbers = torch.cat(in_batches(pairs, batch_size, probabilities)).to(images.dtype)
+            maps += torch.einsum("mbj,mhw->bjhw", numbers.view(len(shown), len(images), -1), shown)
     return maps / (masks * keep)
 
 

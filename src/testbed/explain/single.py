@@ -87,6 +87,7 @@ class CausalMetric:
             substrate=self.substrate_fn(img),
             batch_size=self.batch_size,
             skip_invalid=False,
+            normalise=False,
         )
         if visual is not None:
             visual(img, explanation, answer)

@@ -1,0 +1,129 @@
+"""Confusion clusters: classes a model believes in together, from a JSON file or from its own stored logits.
+
+    python -m testbed.explain.clusters MODEL EVAL_SETTING --out clusters/MODEL.json
+
+The published program learns a latent tree from label lists with a Java tool; here the lists (the likely classes of
+each image) are grouped by average linkage on 1 - Jaccard, which needs nothing but scipy. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+import click
+import numpy as np
+
+from testbed.errors import DataError, StoreError
+from testbed.metrics.contrastive import likely_classes
+from testbed.store.files import write_aside
+
+CLUSTERS_VARIABLE = "TESTBED_CLUSTERS"
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Class -> number of its cluster. Without any, all classes are one cluster; unknown ones stand alone."""
+
+    numbers: dict[int, int] = field(default_factory=dict)
+
+    def partition(self, classes: Sequence[int]) -> list[list[int]]:
+        """These classes by cluster, in the order of their first members."""
+        if not self.numbers:
+            return [list(classes)] if classes else []
+        found: dict[tuple[str, int], list[int]] = {}
+        for c in classes:
+            key = ("cluster", self.numbers[c]) if c in self.numbers else ("alone", c)
+            found.setdefault(key, []).append(c)
+        return list(found.values())
+
+    @classmethod
+    def of(cls, lists: Iterable[Sequence[int]], where: str = "clusters") -> Clusters:
+        numbers: dict[int, int] = {}
+        for number, members in enumerate(lists):
+            for c in members:
+                if int(c) in numbers:
+                    raise DataError(f"{where}: class {c} is in two clusters")
+                numbers[int(c)] = number
+        return cls(numbers)
+
+
+def read_clusters(path: str | os.PathLike[str]) -> Clusters:
+    """A JSON file [[class, ...], ...]; classes that it does not name stand alone."""
+    try:
+        content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        lists = [[int(c) for c in members] for members in content]
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"clusters {path}: expected a JSON file [[class, ...], ...]: {error}") from error
+    return Clusters.of(lists, str(path))
+
+
+def clusters_for(model_name: str, given: str | None = None) -> Clusters | None:
+    """From the file that is given or that TESTBED_CLUSTERS names; a folder holds one MODEL.json for each model."""
+    named = given or os.environ.get(CLUSTERS_VARIABLE)
+    if not named:
+        return None
+    path = Path(named).expanduser()
+    return read_clusters(path / f"{model_name}.json" if path.is_dir() else path)
+
+
+def confusion_clusters(lists: Iterable[Sequence[int]], cut: float = 0.9) -> list[list[int]]:
+    """Classes that occur in the same lists: average linkage on 1 - Jaccard, cut at `cut`; larger clusters first.
+
+    Lists of one class say that it occurs, not with whom. Classes that never meet another are left out.
+    """
+    alone: dict[int, int] = {}
+    together: dict[tuple[int, int], int] = {}
+    for members in lists:
+        for c in members:
+            alone[int(c)] = alone.get(int(c), 0) + 1
+        for a, b in combinations(sorted(int(c) for c in members), 2):
+            together[a, b] = together.get((a, b), 0) + 1
+    classes = sorted({c for pair in together for c in pair})
+    if not classes:
+        return []
+    place = {c: i for i, c in enumerate(classes)}
+    distance = np.ones((len(classes), len(classes)))
+    np.fill_diagonal(distance, 0)
+    for (a, b), n in together.items():
+        distance[place[a], place[b]] = distance[place[b], place[a]] = 1 - n / (alone[a] + alone[b] - n)
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+
+    labels = fcluster(linkage(squareform(distance), method="average"), t=cut, criterion="distance")
+    found = [[classes[i] for i in np.flatnonzero(labels == label)] for label in np.unique(labels)]
+    return sorted((c for c in found if len(c) > 1), key=lambda c: (-len(c), c))
+
+
+@click.command()
+@click.argument("model")
+@click.argument("eval_setting")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Written as JSON.")
+@click.option("--db", metavar="URL", help="Results database.  [default: $TESTBED_DB or results/results.db]")
+@click.option("--variant", default="", metavar="NAME", help="Logits of a partial run, such as limit=500.")
+@click.option("--cut", default=0.9, show_default=True, help="Distance (1 - Jaccard) at which clusters are cut.")
+def main(model: str, eval_setting: str, out: Path, db: str | None, variant: str, cut: float) -> None:
+    """Derive MODEL's confusion clusters from its stored logits on EVAL_SETTING."""
+    from testbed.errors import TestbedError
+    from testbed.store import queries
+    from testbed.store.database import open_store
+
+    try:
+        store = open_store(db)
+        stored = queries.stored_logits(store, queries.completed(store, model, eval_setting, variant))
+        good = np.setdiff1d(np.arange(len(stored.logits)), stored.bad_rows)
+        found = confusion_clusters(likely_classes(np.asarray(stored.logits)[good]), cut)
+        if not found:
+            raise StoreError(f"{model} on {eval_setting}: no image has two likely classes, so nothing is confused")
+    except TestbedError as error:
+        raise click.ClickException(str(error)) from error
+    write_aside(out, lambda aside: aside.write_text(json.dumps(found) + "\n", encoding="utf-8") and None)
+    click.echo(f"wrote {len(found)} clusters of {sum(map(len, found))} classes to {out}")
+
+
+if __name__ == "__main__":
+    main()
