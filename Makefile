@@ -7,7 +7,7 @@ DEMO := results/demo.db
 .PHONY: demo test test-long lint format bench clean
 
 demo: $(VENV)/.installed
-	@$(BIN)/python eval.py --models digits-models --eval-settings digits-demo --db $(DEMO)
+	@$(BIN)/python eval.py --models digits-models --eval-settings digits-demo --gpus cpu cpu --db $(DEMO)
 	@$(BIN)/python plotting/scatter.py --db $(DEMO) --x digits --y 'digits.*' --names --out results/figures/digits
 	@$(BIN)/python db.py --db $(DEMO) --save-logits digits results/logits-of-digits
 

@@ -68,6 +68,8 @@ def add_network(
             eval_batch_size=256,
             normalization=normalization,
             arch=architecture,
+            feature_layer="pool" if architecture == "cnn" else None,
+            explain_layer="features" if architecture == "cnn" else None,
             tags=("digits", *tags),
         )
     )

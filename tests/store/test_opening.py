@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
@@ -190,3 +191,17 @@ def test_store_needs_no_torch():
     code = "import sys, testbed.store.manage; print('torch' in sys.modules, 'pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=60)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_database_that_another_process_is_just_making_is_waited_for(tmp_path):
+    path = tmp_path / "results.db"
+    maker = sqlite3.connect(path, isolation_level=None)
+    maker.execute("CREATE TABLE first (x)")
+    maker.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as thread:
+        opening = thread.submit(open_store, str(path), create=True)
+        with pytest.raises(TimeoutError):
+            opening.result(0.2)
+        maker.execute("COMMIT")
+        assert versions(opening.result(30)) == [schema.SCHEMA_VERSION]
+    maker.close()

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from testbed.explain.deletion import Answer, Question, faithfulness
     from testbed.explain.explainers import make_explainer
-    from testbed.explain.grad_cam import grad_cam
-    from testbed.explain.input_gradient import input_gradient
-    from testbed.explain.rise import rise
     from testbed.explain.scores import Score
     from testbed.explain.single import CausalMetric, Explanation, read_tensor, visual_evaluation
 
@@ -25,18 +22,15 @@ __all__ = [
     "Question",
     "Score",
     "faithfulness",
-    "grad_cam",
-    "input_gradient",
     "make_explainer",
     "read_tensor",
-    "rise",
     "visual_evaluation",
 ]
 
 _HOMES = {
     **dict.fromkeys(("CausalMetric", "Explanation", "read_tensor", "visual_evaluation"), "single"),
     **dict.fromkeys(("Answer", "Question", "faithfulness"), "deletion"),
-    **{"Score": "scores", "grad_cam": "grad_cam", "rise": "rise", "input_gradient": "input_gradient"},
+    "Score": "scores",
     "make_explainer": "explainers",
 }
 

@@ -148,7 +148,7 @@ class Worker:
             images = images.contiguous(memory_format=torch.channels_last)
         targets = batch.targets.to(device)
         # A classify function that draws random numbers gives the same answer at every rerun.
-        torch.manual_seed(int(image_generator(self._options.seed, setting.noise_key, batch.ids[0]).integers(2**62)))
+        _seed_torch(int(image_generator(self._options.seed, setting.noise_key, batch.ids[0]).integers(2**62)), device)
         with torch.no_grad():
             attacks_itself = "adversarial_attack" in loaded.entry.classify_arguments
             if setting.perturbation_fn_gpu is not None and not (setting.adversarial_attack and attacks_itself):
@@ -176,6 +176,13 @@ class Worker:
                 outputs.update({name: np.asarray(torch.as_tensor(a).cpu()) for name, a in recorded.items()})
         _check(job, outputs["logits"], batch)
         return outputs
+
+
+def _seed_torch(seed: int, device: torch.device) -> None:
+    """torch.manual_seed would also queue the seed for every absent kind of accelerator, for ever."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def _check(job: _Job, logits: np.ndarray, batch: Batch) -> None:
