@@ -8,29 +8,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Type:
-    """One kind of model in a legend."""
+    """One kind of model in a legend; a second colour for dark backgrounds."""
 
     tag: str
     label: str
     color: str
+    dark: str
     marker: str
 
 
 # The published types in the published colours, and the two of the demo. The first that is among a model's tags counts.
 _KNOWN = (
-    Type("standard", "Standard training", "tab:blue", "o"),
-    Type("lp_adv", "Lp adversarially robust", "tab:olive", "^"),
-    Type("robust_intv", "Other robustness intervention", "tab:brown", "s"),
-    Type("robust", "Trained for robustness", "tab:brown", "s"),
-    Type("more_data", "Trained with more data", "tab:green", "D"),
-    Type("low_data", "Trained with less data", "tab:cyan", "v"),
-    Type("low_accuracy_cnn", "Low-accuracy network", "tab:cyan", "v"),
-    Type("linear_pixels", "Linear on pixels", "tab:orange", "P"),
-    Type("random_forests", "Random forest", "tab:pink", "P"),
-    Type("nearest_neighbors", "Nearest neighbours", "tab:purple", "P"),
-    Type("random_features", "Random features", "goldenrod", "P"),
+    Type("standard", "Standard training", "#1f77b4", "#6baed6", "o"),
+    Type("lp_adv", "Lp adversarially robust", "#bcbd22", "#d6d757", "^"),
+    Type("robust_intv", "Other robustness intervention", "#8c564b", "#c99b8f", "s"),
+    Type("robust", "Trained for robustness", "#8c564b", "#c99b8f", "s"),
+    Type("more_data", "Trained with more data", "#2ca02c", "#74c476", "D"),
+    Type("low_data", "Trained with less data", "#17becf", "#4fd3e0", "v"),
+    Type("low_accuracy_cnn", "Low-accuracy network", "#17becf", "#4fd3e0", "v"),
+    Type("linear_pixels", "Linear on pixels", "#ff7f0e", "#ffa657", "P"),
+    Type("random_forests", "Random forest", "#e377c2", "#f0a3dc", "P"),
+    Type("nearest_neighbors", "Nearest neighbours", "#9467bd", "#c3a6e0", "P"),
+    Type("random_features", "Random features", "#daa520", "#f0c75e", "P"),
 )
-OTHER = Type("other", "Without a type", "tab:gray", "X")
+OTHER = Type("other", "Without a type", "#7f7f7f", "#b5b5b5", "X")
 TYPES = {kind.tag: kind for kind in (*_KNOWN, OTHER)}
 STANDARD = "standard"
 

@@ -49,8 +49,8 @@ def refusal(make, *arguments, **given):
         ({"classify": "argmax"}, "model 'm': classify must be a function, got 'argmax'"),
         (
             {"classify": lambda images, model, flips: 0},
-            "model 'm': classify takes 'flips', which is not passed to it; "
-            "it may take images, model, class_sublist, adversarial_attack",
+            "model 'm': classify takes 'flips', which is not passed to it; it may take "
+            + ", ".join(KNOWN_ARGUMENTS["classify"]),
         ),
         ({"classify": lambda images: 0}, "model 'm': classify must take images and model, it takes ['images']"),
         ({"classify": lambda model, *images: 0}, "model 'm': classify must take images and model, it takes ['model']"),
@@ -82,21 +82,23 @@ def test_wrong_model_is_refused_when_made(wrong, message):
         ),
         (
             {"perturbation_fn_cpu": lambda image, severity: image},
-            "eval setting 's': perturbation_fn_cpu takes 'severity', which is not passed to it; it may take image, rng",
+            "eval setting 's': perturbation_fn_cpu takes 'severity', which is not passed to it; it may take "
+            + ", ".join(KNOWN_ARGUMENTS["perturbation_fn_cpu"]),
         ),
         (
             {"perturbation_fn_gpu": lambda image: image},
-            "eval setting 's': perturbation_fn_gpu takes 'image', which is not passed to it; "
-            "it may take images, model, targets, rng",
+            "eval setting 's': perturbation_fn_gpu takes 'image', which is not passed to it; it may take "
+            + ", ".join(KNOWN_ARGUMENTS["perturbation_fn_gpu"]),
         ),
         (
             {"metrics_fn": lambda predictions, targets: {}},
-            "eval setting 's': metrics_fn takes 'predictions', which is not passed to it; "
-            "it may take logits, targets, image_paths, model, extras",
+            "eval setting 's': metrics_fn takes 'predictions', which is not passed to it; it may take "
+            + ", ".join(KNOWN_ARGUMENTS["metrics_fn"]),
         ),
         (
             {"probe": lambda images, layer: {}},
-            "eval setting 's': probe takes 'layer', which is not passed to it; it may take images, model, targets",
+            "eval setting 's': probe takes 'layer', which is not passed to it; it may take "
+            + ", ".join(KNOWN_ARGUMENTS["probe"]),
         ),
         ({"metrics_fn": {"top1": 1}}, "eval setting 's': metrics_fn must be a function, got {'top1': 1}"),
         (

@@ -18,6 +18,7 @@ from testbed.metrics.accuracy import accuracy_topk
 from testbed.metrics.estimate import Estimate
 
 if TYPE_CHECKING:
+    from testbed.cue_conflict import CueConflictEvaluator
     from testbed.notebook import evaluate, logits, results
 
 __version__ = "0.1.0"
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArrayDataset",
     "CropBorder",
+    "CueConflictEvaluator",
     "Estimate",
     "EvalSetting",
     "ManifestDataset",
@@ -46,4 +48,8 @@ def __getattr__(name: str) -> Any:
         from testbed import notebook
 
         return getattr(notebook, name)
+    if name == "CueConflictEvaluator":
+        from testbed.cue_conflict import CueConflictEvaluator
+
+        return CueConflictEvaluator
     raise AttributeError(f"module 'testbed' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from testbed.data.select import restrict_to_classes
 from testbed.entries import EvalSetting, Model, call_by_name
 from testbed.errors import EntryError, StoreError
+from testbed.metrics.accuracy import FULL_PREDICTION
 from testbed.metrics.estimate import Estimate
 from testbed.registry import Registry
 from testbed.stats.intervals import bootstrap_rows
@@ -59,16 +61,25 @@ def derive(parent: Outputs, setting: EvalSetting) -> Outputs:
     if not len(rows):
         raise StoreError(f"'{setting.name}' takes none of the images that '{setting.derived_from}' was run on")
     taken = _take(parent, rows)
-    logits = taken.logits
+    logits, extras = taken.logits, dict(taken.extras)
     if setting.class_sublist is not None:
         if max(setting.class_sublist) >= logits.shape[1]:
             raise StoreError(
                 f"'{setting.name}' asks for class {max(setting.class_sublist)}, the stored logits of "
                 f"'{setting.derived_from}' have {logits.shape[1]}"
             )
+        if "extras" in setting.arguments["metrics_fn"]:
+            extras[FULL_PREDICTION] = _among_all(logits, setting.class_sublist)
         logits = logits[:, list(setting.class_sublist)]
     samples = SampleList(taken.samples.ids, targets, taken.samples.indices)
-    return Outputs(logits, samples, taken.extras, parent.bad)
+    return Outputs(logits, samples, extras, parent.bad)
+
+
+def _among_all(logits: np.ndarray, class_sublist: Sequence[int]) -> np.ndarray:
+    """The prediction among all columns, as its place in the sublist; past its end for a class outside."""
+    place = np.full(logits.shape[1], len(class_sublist), dtype=np.int64)
+    place[list(class_sublist)] = np.arange(len(class_sublist))
+    return place[logits.argmax(axis=1)]
 
 
 def _take(outputs: Outputs, rows: np.ndarray) -> Outputs:

@@ -1,4 +1,5 @@
-"""Eval settings without an entry: `folder:PATH` and `manifest:FILE.csv` evaluate anybody's pictures.
+"""Eval settings without an entry: `folder:PATH` and `manifest:FILE.csv` evaluate anybody's pictures,
+`explanations:MANIFEST.csv` and `explanations:EXPLAINER@SETTING` measure heatmaps (see testbed.explain.settings).
 
 A kind is one pair of functions: `expand` gives the names a word on the command line stands for, `resolve` makes the
 setting of such a name. Both take the text after the colon and must do without torch.
@@ -43,4 +44,10 @@ def _manifest(name: str, path: str) -> EvalSetting:
     return EvalSetting(name=name, dataset=ManifestDataset(csv=path), tags=("manifest",))
 
 
-KINDS = {"folder": Kind(_folder), "manifest": Kind(_manifest)}
+def _explanations(name: str, text: str) -> EvalSetting:
+    from testbed.explain.settings import setting_of
+
+    return setting_of(name, text)
+
+
+KINDS = {"folder": Kind(_folder), "manifest": Kind(_manifest), "explanations": Kind(_explanations)}

@@ -53,7 +53,8 @@ while not Path(f"{go}-end").exists():
 def run_two(place, folder):
     """Start both, let them go at the same moment, and wait until both are done; what each of them claimed."""
     go = folder / "go"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]), "TESTBED_RESULTS": str(folder)}
+    paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "TESTBED_RESULTS": str(folder)}
     processes = {
         name: subprocess.Popen(
             [sys.executable, "-c", WORKER, place, name, str(go), str(TURNS)],
@@ -80,7 +81,7 @@ def run_two(place, folder):
 
 @pytest.fixture
 def empty_place(tmp_path):
-    """A database that nobody has made yet."""
+    """Where nobody has made a database yet."""
     return str(tmp_path / "new.db")
 
 

@@ -210,18 +210,18 @@ def _images(context: Context, default: int) -> int:
 
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
-    tried = f"{diagnosis.n_images:,} of {diagnosis.n_all:,} images"
-    click.echo(f"\n{diagnosis.model} on {diagnosis.eval_setting}: one thing changed at a time, on {tried}")
+    """What was tried, the best explanation first, with what the metrics would be on the whole set."""
+    click.echo(f"\n{diagnosis.model} on {diagnosis.eval_setting}: one thing changed at a time")
     metrics = list(next((f.guesses for f in diagnosis.findings if f.guesses), {}))
     rows = []
     for f in diagnosis.findings:
         if f.error:
-            rows.append([f.title, *("" for _ in metrics), "", f"not tried: {f.error}"])
+            rows.append([f.title, *("" for _ in metrics), "", "", f"not tried: {f.error}"])
             continue
         guesses = [f.guesses[m] for m in metrics]
         cells = [f"{g.value:.1f}" + (f" ± {g.margin:.1f}" if g.margin else "") for g in guesses]
-        rows.append([f.title, *cells, f"{100 * f.left:.0f} %", "explains it" if f.explains else ""])
-    click.echo(text_table(rows, ["what was changed", *metrics, "of the difference left", ""]))
+        rows.append([f.title, *cells, f"{f.images:,}", f"{100 * f.left:.0f} %", "explains it" if f.explains else ""])
+    click.echo(text_table(rows, ["what was changed", *metrics, "images", "difference left", ""]))
     if diagnosis.likely:
         click.echo(f"Most likely cause: {diagnosis.likely[0].title}.")
     else:

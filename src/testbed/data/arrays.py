@@ -24,6 +24,7 @@ class ArrayDataset(Dataset):
 
     `path` (anywhere) or `name` (under a data root) is a folder with data.npy and, unless unlabelled,
     labels.npy; or an .npz file with `images` and `labels`. `make` is a function that returns both.
+    `files` are other names of the two in the folder, `rows` the range of rows to take (first, end).
     """
 
     path: str | os.PathLike[str] | None = None
@@ -31,8 +32,12 @@ class ArrayDataset(Dataset):
     make: Callable[[], tuple[np.ndarray, np.ndarray | None]] | None = None
     num_classes: int | None = None
     source: str = ""
+    also: Sequence[str] = ()
+    files: tuple[str, str] = ("data.npy", "labels.npy")
+    rows: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "also", tuple(self.also))
         given = [g for g in (self.path, self.name, self.make) if g is not None]
         if len(given) != 1:
             raise EntryError(f"ArrayDataset: expected one of path, name and make, got {len(given)} of them")
@@ -40,10 +45,17 @@ class ArrayDataset(Dataset):
     def describe(self) -> str:
         if self.make is not None:
             return f"array from {getattr(self.make, '__name__', 'a function')}()"
-        return f"array {self.name or self.path}"
+        one = f"/{self.files[0]}" if self.files[0] != "data.npy" else ""
+        part = f"[{self.rows[0]}:{self.rows[1]}]" if self.rows else ""
+        return f"array {self.name or self.path}{one}{part}"
 
     def open(self, data_roots: Sequence[Path]) -> Samples:
         images, labels = self._arrays(data_roots)
+        if self.rows is not None:
+            first, end = self.rows
+            if len(images) < end:
+                raise DataError(f"{self.describe()}: expected at least {end} images, got {len(images)}")
+            images, labels = images[first:end], None if labels is None else labels[first:end]
         if images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8:
             raise DataError(
                 f"{self.describe()}: expected uint8 images (n, height, width, 3), got {images.dtype} {images.shape}"
@@ -71,13 +83,13 @@ class ArrayDataset(Dataset):
             place = Path(self.path).expanduser()
         else:
             assert self.name is not None
-            place = find(self.name, (), data_roots, "data.npy and labels.npy, or an .npz file", self.source)
+            place = find(self.name, self.also, data_roots, "data.npy and labels.npy, or an .npz file", self.source)
         try:
             if place.suffix == ".npz":
                 with np.load(place, allow_pickle=False) as both:
                     return both["images"], both.get("labels")
-            labels = place / "labels.npy"
-            images = np.load(place / "data.npy", mmap_mode="r", allow_pickle=False)
+            labels = place / self.files[1]
+            images = np.load(place / self.files[0], mmap_mode="r", allow_pickle=False)
             return images, np.load(labels, allow_pickle=False) if labels.exists() else None
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(f"{place}: expected images and labels as arrays: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ class StandardDataset(Dataset):
 
     labels: "auto" (wnids, integers, or sorted names), "imagenet", "integer", "sorted", or "none" for
     pictures without labels, which may then lie in the folder itself.
+    classes: label of each class folder, for sets that number them in their own way; other folders are left out.
     """
 
     name: str | None = None
@@ -29,9 +30,13 @@ class StandardDataset(Dataset):
     labels: str = "auto"
     also: Sequence[str] = ()
     source: str = ""
+    classes: Mapping[str, int] | tuple[tuple[str, int], ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "also", tuple(self.also))
+        if self.classes is not None:  # as pairs, since a dataset must be hashable
+            pairs = self.classes.items() if isinstance(self.classes, Mapping) else self.classes
+            object.__setattr__(self, "classes", tuple((str(folder), int(label)) for folder, label in pairs))
         if (self.name is None) == (self.path is None):
             raise EntryError(f"StandardDataset: expected name or path, got name={self.name!r}, path={self.path!r}")
         if self.labels not in ("auto", "imagenet", "integer", "sorted", "none"):
@@ -45,8 +50,12 @@ class StandardDataset(Dataset):
     def open(self, data_roots: Sequence[Path]) -> Samples:
         root = self._locate(data_roots)
         files = sorted(_walk(root))
+        named = dict(self.classes or ())
+        if named:
+            files = [file for file in files if file[0].split("/", 1)[0] in named]
         if not files:
-            raise DataError(f"no images in {root}: expected class folders with jpg, png, ... files in them")
+            wanted = f" such as {next(iter(named))}" if named else ""
+            raise DataError(f"no images in {root}: expected class folders{wanted} with jpg, png, ... files in them")
         ids = [relative for relative, _, _ in files]
         targets, space, num_classes = self._targets(ids, root)
         sizes = np.array([size for _, size, _ in files], dtype=np.int64)
@@ -79,6 +88,9 @@ class StandardDataset(Dataset):
         if self.labels == "none":
             return np.full(len(ids), UNKNOWN, dtype=np.int64), "own", None
         classes = [i.split("/", 1)[0] if "/" in i else "" for i in ids]
+        if self.classes is not None:
+            label = dict(self.classes)
+            return np.array([label[c] for c in classes], dtype=np.int64), "own", None
         if "" in classes:
             stray = ids[classes.index("")]
             raise DataError(f"{root}: expected images inside class folders, got {stray} beside them")

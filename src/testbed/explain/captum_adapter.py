@@ -7,6 +7,7 @@ that image's classes. Methods that draw random numbers see one image at a time a
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -130,7 +131,6 @@ def _for_each_group(model: nn.Module, images: torch.Tensor, score: Score, attrib
 
 def _captum() -> Any:
     try:
-        import captum.attr
+        return import_module("captum.attr")
     except ImportError as error:
         raise EntryError("this explainer needs the package captum: pip install captum") from error
-    return captum.attr

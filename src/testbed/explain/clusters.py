@@ -71,7 +71,7 @@ def clusters_for(model_name: str, given: str | None = None) -> Clusters | None:
     return read_clusters(path / f"{model_name}.json" if path.is_dir() else path)
 
 
-def confusion_clusters(lists: Iterable[Sequence[int]], cut: float = 0.9) -> list[list[int]]:
+def confusion_clusters(lists: Iterable[Sequence[int] | np.ndarray], cut: float = 0.9) -> list[list[int]]:
     """Classes that occur in the same lists: average linkage on 1 - Jaccard, cut at `cut`; larger clusters first.
 
     Lists of one class say that it occurs, not with whom. Classes that never meet another are left out.
@@ -99,6 +99,10 @@ def confusion_clusters(lists: Iterable[Sequence[int]], cut: float = 0.9) -> list
     return sorted((c for c in found if len(c) > 1), key=lambda c: (-len(c), c))
 
 
+def _write(path: Path, clusters: list[list[int]]) -> None:
+    path.write_text(json.dumps(clusters) + "\n", encoding="utf-8")
+
+
 @click.command()
 @click.argument("model")
 @click.argument("eval_setting")
@@ -121,7 +125,7 @@ def main(model: str, eval_setting: str, out: Path, db: str | None, variant: str,
             raise StoreError(f"{model} on {eval_setting}: no image has two likely classes, so nothing is confused")
     except TestbedError as error:
         raise click.ClickException(str(error)) from error
-    write_aside(out, lambda aside: aside.write_text(json.dumps(found) + "\n", encoding="utf-8") and None)
+    write_aside(out, lambda aside: _write(aside, found))
     click.echo(f"wrote {len(found)} clusters of {sum(map(len, found))} classes to {out}")
 
 

@@ -78,19 +78,19 @@ def faithfulness(
 ) -> list[list[Answer]]:
     """An answer for every question and recipe. Heatmaps become clip(0) / max, unless they are to be taken as they are.
 
-    substrate (B, 3, H, W): what deleted pixels become; 0 unless given. whole_points: at how many points deletion and
+    substrate (B, 3, H, W), or anything that broadcasts: what deleted pixels become; 0 unless given. whole_points: at how many points deletion and
     insertion over the whole image are sampled; 0 leaves them out. intact: logits of the images, where they are known
     already. Invalid maps cost no forward pass unless `skip_invalid` is False; then their numbers are the published
     program's.
     """
-    queue = _Queue(images, torch.zeros_like(images) if substrate is None else substrate)
+    queue = _Queue(images, images.new_zeros(1, 1, 1, 1) if substrate is None else substrate)
     asked = [_ask(queue, q, recipes, whole_points, skip_invalid, normalise) for q in questions]
     classes = sorted({c for q in questions for c in (*q.positive, *q.contrast)})
     probabilities = queue.run(model, classes, batch_size, intact)
     column = {c: i for i, c in enumerate(classes)}
 
     def curve(rows: np.ndarray, of: Sequence[int]) -> np.ndarray:
-        return probabilities[np.ix_(rows, [column[c] for c in of])].sum(axis=1)
+        return probabilities[rows][:, [column[c] for c in of]].sum(axis=1)
 
     return [
         [_answer(curve, question, plan, code, rows, whole) for plan, code, rows in per_recipe]
@@ -211,7 +211,8 @@ class _Queue:
         def answers(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             changed = ranks[place[rows]] < pixels[rows, None, None]
             kept = (changed == insert[rows, None, None].bool())[:, None]
-            batch = torch.where(kept, self._images[image[rows]], self._substrate[image[rows]])
+            deleted = self._substrate if len(self._substrate) == 1 else self._substrate[image[rows]]
+            batch = torch.where(kept, self._images[image[rows]], deleted)
             return rows, _probabilities(model(batch), columns)
 
         with torch.no_grad():

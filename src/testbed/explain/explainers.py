@@ -31,9 +31,7 @@ EXPLAINERS = {
         {"layer": "", "class_layer": "", "percentile": 50.0},
         ("clusters",),
     ),
-    "rise": Kind(
-        "testbed.explain.rise", "rise", {"masks": 512, "cells": 7, "keep": 0.5, "seed": 0}, ("batch_size",)
-    ),
+    "rise": Kind("testbed.explain.rise", "rise", {"masks": 512, "cells": 7, "keep": 0.5, "seed": 0}, ("batch_size",)),
     "inputgrad": Kind("testbed.explain.input_gradient", "input_gradient", {"times_input": False}),
     "random": Kind("testbed.explain.controls", "random_map", needs=("rng",)),
     "centre": Kind("testbed.explain.controls", "centre_map", {"sigma": 0.25}),

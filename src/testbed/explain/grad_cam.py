@@ -24,7 +24,7 @@ def grad_cam(
         numbers = score(model(images.detach().clone().requires_grad_()))
         output = found.get(name)
         activations = as_grid(output, size)
-        if activations is None:
+        if activations is None or output is None:
             shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
             raise ModelError(f"the output of layer '{name}' is not laid out like the picture: {shape}")
         for j in range(score.width):

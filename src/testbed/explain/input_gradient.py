@@ -8,9 +8,7 @@ from torch import nn
 from testbed.explain.scores import Score
 
 
-def input_gradient(
-    model: nn.Module, images: torch.Tensor, score: Score, times_input: bool = False
-) -> torch.Tensor:
+def input_gradient(model: nn.Module, images: torch.Tensor, score: Score, times_input: bool = False) -> torch.Tensor:
     """Maps (B, J, H, W); with `times_input` the sum over channels of gradient x input, which has a sign."""
     maps = []
     with torch.enable_grad():

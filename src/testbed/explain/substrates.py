@@ -15,20 +15,20 @@ BLUR_SIGMA = 0.05  # of the shorter side
 
 
 def substrate(name: str, images: torch.Tensor, model: Any) -> torch.Tensor:
-    """Images (B, 3, H, W) of which the deleted pixels are taken.
+    """Images (B, 3, H, W) of which the deleted pixels are taken, or one colour (1, 3, 1, 1).
 
     zero: what is 0 in the network's own input, as in the published program; for a network that is given pixels as
     they are that is black. model-mean: the mean of the model's normalisation, the same colour where it has one.
     imagenet-mean: (0.485, 0.456, 0.406) whatever the model's normalisation is. blur: the picture without detail.
     """
     if name == "zero":
-        return zero_colour(model, images).expand_as(images)
+        return zero_colour(model, images)
     if name == "imagenet-mean":
-        return _colour(IMAGENET_MEAN, images).expand_as(images)
+        return _colour(IMAGENET_MEAN, images)
     if name == "model-mean":
         if not isinstance(_normalization(model), StandardNormalization):
             raise EntryError("substrate model-mean: expected a model with a StandardNormalization, got one without")
-        return zero_colour(model, images).expand_as(images)
+        return zero_colour(model, images)
     if name == "blur":
         return _blurred(images)
     raise EntryError(f"expected a substrate among {', '.join(SUBSTRATES)}, got {name!r}")

@@ -1,10 +1,17 @@
-"""Top-k accuracy in percent."""
+"""Accuracy in percent: top-k, by class, and both ways to look at a subset of the classes."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from testbed.metrics.estimate import Estimate, share
+from testbed.stats.intervals import mean_interval
+
+# The extra array a derived setting with a class_sublist offers: the prediction among all columns of its parent, as a
+# place in the sublist, or one past its end for any class outside.
+FULL_PREDICTION = "prediction_among_all"
 
 
 def accuracy_topk(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
@@ -36,5 +43,56 @@ def target_rank(logits: np.ndarray, targets: np.ndarray, rows_at_once: int = 409
     return rank
 
 
+def full_accuracy(targets: np.ndarray, extras: Mapping[str, np.ndarray] | None) -> dict[str, Estimate]:
+    """top1_full1000, where the predictions among all classes are at hand."""
+    if not extras or FULL_PREDICTION not in extras or not (targets >= 0).any():
+        return {}
+    known = targets >= 0
+    return {"top1_full1000": share(int((extras[FULL_PREDICTION][known] == targets[known]).sum()), int(known.sum()))}
+
+
+def per_class_accuracy(logits: np.ndarray, targets: np.ndarray) -> dict[int, Estimate]:
+    """top1 of every class that has images."""
+    hits, n = _by_class(logits, targets)
+    return {int(c): share(int(hits[c]), int(n[c])) for c in np.flatnonzero(n)}
+
+
+def class_accuracy(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
+    """metrics_fn: top1 averaged over classes, over the worst tenth of them, and of the worst one.
+
+    The interval of the mean treats classes as drawn at random. That of the worst class is its own: a minimum over
+    many classes comes out low by chance, and no interval of one class tells.
+    """
+    hits, n = _by_class(logits, targets)
+    classes = np.flatnonzero(n)
+    if not len(classes):
+        return {}
+    accuracy = 100.0 * hits[classes] / n[classes]
+    order = np.argsort(accuracy, kind="stable")
+    tenth = order[: max(len(order) // 10, 1)]
+    worst = classes[order[0]]
+    total = int(n.sum())
+    return {
+        "top1_mean_per_class": _mean(accuracy, total),
+        "top1_worst_tenth": _mean(accuracy[tenth], int(n[classes[tenth]].sum())),
+        "top1_worst_class": share(int(hits[worst]), int(n[worst])),
+    }
+
+
+def _mean(values: np.ndarray, n: int) -> Estimate:
+    mean, low, high = mean_interval(values)
+    if len(values) < 2:
+        return Estimate(mean, n=n)
+    return Estimate(mean, max(low, 0.0), min(high, 100.0), n)
+
+
+def _by_class(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    known = targets >= 0
+    right = np.asarray(logits.argmax(axis=1) == targets)[known]
+    labels = targets[known]
+    return np.bincount(labels, right), np.bincount(labels)
+
+
 # The columns of the logits are the classes the targets count: the engine checks their number.
-accuracy_topk.columns_are_classes = True  # type: ignore[attr-defined]
+for _function in (accuracy_topk, class_accuracy):
+    _function.columns_are_classes = True  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def read_folder(folder: Path) -> list[Decisions]:
 
 def _checked(decisions: Decisions) -> Decisions:
     ordered = sorted(decisions.trials, key=lambda t: t.id)
-    for one, other in zip(ordered, ordered[1:], strict=False):
+    for one, other in pairwise(ordered):
         if one.id == other.id:
             raise StoreError(
                 f"{decisions.observer} has two answers to {other.id} ({', '.join(decisions.files)}): expected one set "

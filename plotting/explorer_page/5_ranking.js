@@ -1,0 +1,74 @@
+// Effective robustness of what is shown, best first, each with an interval over models and images.
+
+const RANKED = [
+  { key: "label", title: "model", text: true },
+  { key: "rho", title: "points above the line" },
+  { key: "x", title: "x" },
+  { key: "y", title: "y" },
+  { key: "type", title: "type", text: true },
+];
+
+function drawRanking(view) {
+  const table = document.getElementById("ranking");
+  const note = document.getElementById("ranking-note");
+  if (!view.fit) {
+    note.textContent = "No line: fewer than 3 standard models are shown that have both results.";
+    table.replaceChildren();
+    return;
+  }
+  note.textContent = `Points of ${state.y} above what the line expects of ${state.x}; intervals of ${100 * DATA.confidence} % over `
+    + "resampled models and, by the normal approximation, images.";
+  const rows = view.shown.map((m) => ({
+    model: m, label: m.label, type: DATA.types[m.type].label, x: view.x.value[m.index], y: view.y.value[m.index],
+    rho: effectiveRobustness(view, m.index), interval: rhoInterval(view, m.index),
+  }));
+  const key = RANKED.some((c) => c.key === state.rank) ? state.rank : "rho";
+  rows.sort((a, b) => (state.rankUp ? 1 : -1) * (a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : 0));
+  table.replaceChildren(rankingHead(key), element("tbody", {}, ...rows.map(rankingRow)));
+}
+
+function rankingHead(key) {
+  const cells = RANKED.map((c) => {
+    const button = element("button", { type: "button" }, c.title + (c.key === key ? (state.rankUp ? " ▲" : " ▼") : ""));
+    button.addEventListener("click", () => change({ rank: c.key, rankUp: c.key === key ? !state.rankUp : Boolean(c.text) }));
+    const sorted = c.key === key ? (state.rankUp ? "ascending" : "descending") : "none";
+    return element("th", { className: c.text ? "text" : "", scope: "col", "aria-sort": sorted }, button);
+  });
+  return element("thead", {}, element("tr", {}, element("th", {}, "#"), ...cells));
+}
+
+function rankingRow(row, place) {
+  const swatch = element("span", { className: "swatch" });
+  swatch.style.background = typeColor(row.model.type);
+  const rho = `${row.rho >= 0 ? "+" : "−"}${Math.abs(row.rho).toFixed(2)}`;
+  const interval = row.interval ? ` [${row.interval.map((v) => v.toFixed(2)).join(", ")}]` : "";
+  return element("tr", { className: row.label === state.model ? "chosen" : "" },
+    element("td", {}, String(place + 1)),
+    element("td", { className: "text" }, modelButton(row.model)),
+    element("td", {}, element("b", {}, rho), interval),
+    element("td", {}, percent(row.x)),
+    element("td", {}, percent(row.y)),
+    element("td", { className: "text" }, swatch, row.type));
+}
+
+function modelButton(model) {
+  const button = element("button", { type: "button" }, model.label);
+  button.addEventListener("click", () => choose(model.label));
+  return button;
+}
+
+// The distance to each resampled line, both accuracies moved at random within what their intervals say.
+function rhoInterval(view, i) {
+  const { draws } = pieceAt(view.fit, view.x.value[i]);
+  const spread = (c) => (Number.isFinite(c.low[i]) ? (c.high[i] - c.low[i]) / 3.92 : 0);
+  const [spreadX, spreadY] = [spread(view.x), spread(view.y)];
+  const random = randomNumbers(i + 1);
+  const found = draws.slopes.subarray(0, RESAMPLES / 2).map((slope, b) => {
+    const size = Math.sqrt(-2 * Math.log(1 - random()));
+    const turn = 2 * Math.PI * random();
+    const x = inside(view.x.value[i] + spreadX * size * Math.cos(turn));
+    const y = view.y.value[i] + spreadY * size * Math.sin(turn);
+    return y - 100 * view.fit.axis.from(draws.intercepts[b] + slope * view.fit.axis.to(x / 100));
+  });
+  return middle(found, DATA.confidence);
+}

@@ -1,0 +1,179 @@
+"""Shape against texture, category by category: models by their markers, people as the reference; or as box plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from _drawing import QUIET, head, legend_below, new_figure, save
+from _observers import PEOPLE_COLOR, PEOPLE_MARKER, model_style, observers_option
+from _options import figure_command, out_option, title_option
+
+from testbed.commands.options import db_option
+from testbed.errors import StoreError, UnknownName, near_names
+from testbed.metrics.categories16 import NAMES
+from testbed.store import queries
+from testbed.store.database import Store, open_store
+
+
+@dataclass(frozen=True)
+class Observer:
+    """One model, or all people together. Counts are of decisions for shape, and for shape or texture."""
+
+    label: str
+    shape: np.ndarray  # by category
+    decided: np.ndarray
+    boxes: np.ndarray  # percent by category, as in the box plot: for people the mean over persons
+    color: str
+    marker: str
+
+    @property
+    def bias(self) -> np.ndarray:
+        """Percent by category; NaN where there is no decision for shape or texture."""
+        return _percent(self.shape, self.decided)
+
+    @property
+    def pooled(self) -> float:
+        return float(_percent(self.shape.sum(), self.decided.sum()))
+
+
+def _percent(part: Any, whole: Any) -> Any:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return 100 * np.asarray(part, dtype=float) / np.asarray(whole, dtype=float)
+
+
+@figure_command()
+@db_option
+@observers_option
+@click.option(
+    "--setting", default="cue-conflict", show_default=True, metavar="NAME", help="Eval setting of the stimuli."
+)
+@click.option(
+    "--people", default="subject-*", show_default=True, metavar="GLOB", help="Observers drawn as one: people."
+)
+@click.option("--kind", type=click.Choice(["matrix", "box"]), default="matrix", show_default=True)
+@title_option
+@out_option("results/figures/shape_bias")
+def main(
+    db: str | None,
+    models: tuple[str, ...],
+    setting: str,
+    people: str,
+    kind: str,
+    title: str | None,
+    out: Path,
+) -> None:
+    """Draw the shape bias of stored models and people.
+
+    \b
+        python plotting/shape_bias.py --models 'efficientnet_lite*' resnet50@decisions
+        python plotting/shape_bias.py --kind box
+    """
+    observers = load(open_store(db), setting, models, people)
+    draw = matrix if kind == "matrix" else boxes
+    save(draw(observers, title), out)
+
+
+# ---- what is drawn ---------------------------------------------------------------------------------------
+
+
+def load(store: Store, setting: str, models: Sequence[str] = (), people: str = "subject-*") -> list[Observer]:
+    """People first, then models in the order of their bias; names or globs choose models."""
+    rows = [r for r in queries.results(store, None, [setting]) if r["metric"].startswith("shape_bias.")]
+    if not rows:
+        raise StoreError(f"no shape bias on '{setting}' in the {store.where}: run eval.py --eval-settings cue-conflict")
+    counts: dict[str, np.ndarray] = {}
+    for row in rows:
+        column = NAMES.index(row["metric"].removeprefix("shape_bias."))
+        decided = row["n"] or 0
+        shape = round(row["value"] / 100 * decided) if decided else 0
+        counts.setdefault(row["model"], np.zeros((2, len(NAMES))))[:, column] = shape, decided
+    persons = [n for n in counts if queries.matches(n, [people])]
+    others = [n for n in counts if n not in persons]
+    for pattern in models:
+        if not any(queries.matches(n, [pattern]) for n in counts):
+            raise UnknownName(f"no results of model '{pattern}' on '{setting}'{near_names(pattern, others)}")
+    chosen = [n for n in others if queries.matches(n, models or None)]
+    observers = [_people(persons, counts)] if persons else []
+    for i, name in enumerate(sorted(chosen, key=lambda n: counts[n][0].sum() / max(counts[n][1].sum(), 1))):
+        shape, decided = counts[name]
+        observers.append(Observer(name, shape, decided, _percent(shape, decided), *model_style(i)))
+    return observers
+
+
+def _people(names: Sequence[str], counts: dict[str, np.ndarray]) -> Observer:
+    """All trials of all people together; for boxes, the mean over persons of each category."""
+    shape, decided = sum(counts[n] for n in names)  # type: ignore[misc]
+    each = np.stack([_percent(*counts[n]) for n in names])
+    known = np.isfinite(each)
+    mean = _percent(np.where(known, each, 0).sum(axis=0), known.sum(axis=0)) / 100
+    label = f"{len(names)} people" if len(names) > 1 else names[0]
+    return Observer(label, shape, decided, mean, PEOPLE_COLOR, PEOPLE_MARKER)
+
+
+# ---- how -------------------------------------------------------------------------------------------------
+
+
+def matrix(observers: Sequence[Observer], title: str | None = None) -> Any:
+    """Categories down, ordered by the first observer's bias; texture at the left, shape at the right."""
+    first = observers[0]
+    order = np.argsort(np.nan_to_num(first.bias, nan=-1.0), kind="stable")
+    figure, ax = new_figure(7.2, 6.6)
+    height = np.arange(len(NAMES))
+    handles = []
+    apart = 0.5 / max(len(observers) - 1, 1)  # a little above each other, so that none hides another
+    for i, observer in reversed(list(enumerate(observers))):  # the first lies on top
+        ax.axvline(observer.pooled, color=observer.color, linewidth=1.8, alpha=0.85, zorder=2)
+        handles.append(
+            ax.scatter(
+                observer.bias[order],
+                height + apart * (len(observers) / 2 - 0.5 - i),
+                color=observer.color,
+                marker=observer.marker,
+                s=44,
+                linewidths=0.5,
+                edgecolors="white",
+                zorder=3,
+                clip_on=False,
+                label=f"{observer.label}: {observer.pooled:.1f} %",
+            )
+        )
+    ax.set_yticks(height, [NAMES[i] for i in order])
+    ax.set_ylim(-0.7, len(NAMES) - 0.3)
+    ax.set_xlim(0, 100)
+    ax.set_xticks(range(0, 101, 20), [f"{tick}%" for tick in range(0, 101, 20)])
+    ax.set_xlabel("← texture      share of shape among decisions for shape or texture      shape →")
+    ax.set_ylabel("shape category")
+    ax.axvline(50, color=QUIET, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
+    legend_below(figure, list(reversed(handles)))
+    head(figure, title or "Shape or texture?", ["Marker: one category. Line: all decisions of an observer together."])
+    return figure
+
+
+def boxes(observers: Sequence[Observer], title: str | None = None) -> Any:
+    """One box per observer over the 16 categories."""
+    figure, ax = new_figure(max(4.2, 1.6 + 0.9 * len(observers)), 4.8)
+    values = [o.boxes[np.isfinite(o.boxes)] for o in observers]
+    drawn = ax.boxplot(values, widths=0.55, patch_artist=True, medianprops=dict(color="black"), flierprops=dict(ms=3))
+    for box, observer in zip(drawn["boxes"], observers, strict=True):
+        box.set(facecolor=observer.color, alpha=0.75, edgecolor="0.2")
+    places = range(1, len(observers) + 1)
+    ax.scatter(places, [o.pooled for o in observers], marker="D", s=26, color="white", edgecolors="black", zorder=4)
+    ax.set_xticks(places, [o.label for o in observers], rotation=30, ha="right")
+    ax.set_ylim(-2, 102)
+    ax.set_yticks(range(0, 101, 20), [f"{tick}%" for tick in range(0, 101, 20)])
+    ax.set_ylabel("shape bias")
+    head(
+        figure,
+        title or "Shape bias over 16 categories",
+        ["Box: quartiles of the categories. Diamond: all decisions of an observer together."],
+    )
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Heatmaps from files: a CSV of image, heatmap, class and contrast, one line per explained class. Imports no torch."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from testbed.data.images import read_rgb
+from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
+from testbed.errors import DataError
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One line: which classes of an image, against which, and where their heatmap lies."""
+
+    positive: tuple[int, ...]
+    contrast: tuple[int, ...]
+    heatmap: Path | None
+
+
+@dataclass(frozen=True)
+class ExplanationManifest(Dataset):
+    """The images of such a CSV, each once, without labels. Paths start at the CSV's own folder."""
+
+    csv: str
+    source: str = ""
+
+    def describe(self) -> str:
+        return f"explanations {self.csv}"
+
+    def open(self, data_roots: Sequence[Path]) -> Samples:
+        path = Path(self.csv).expanduser()
+        lines = read_explanations(path)
+        base, ids = path.parent, list(lines)
+        for name in ids:
+            if not (base / name).is_file():
+                raise DataError(f"{path}: lists {name}, but there is no such file below {base}")
+        maps = [e.heatmap for rows in lines.values() for e in rows if e.heatmap is not None]
+        for file in dict.fromkeys(maps):
+            if not file.is_file():
+                raise DataError(f"{path}: lists the heatmap {file}, but there is no such file")
+        asked = repr([(name, [(e.positive, e.contrast) for e in rows]) for name, rows in lines.items()])
+        sizes = np.array([(base / i).stat().st_size for i in ids], dtype=np.int64)
+
+        def load(index: int) -> object:
+            return read_rgb(base / ids[index])
+
+        return Samples(
+            ids=ids,
+            targets=np.full(len(ids), UNKNOWN, dtype=np.int64),
+            load=load,
+            fingerprint=fingerprint_of(asked, sizes.tobytes(), *(f.read_bytes() for f in dict.fromkeys(maps))),
+            label_space="own",
+            cache_salt=f"{path.resolve()}:{path.stat().st_mtime_ns}",
+        )
+
+
+def read_explanations(path: str | Path) -> dict[str, list[Explained]]:
+    """The lines by image, in the order of the file."""
+    path = Path(path).expanduser()
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise DataError(f"manifest {path} cannot be read: {error.strerror}") from error
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, changed: int) -> dict[str, list[Explained]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        raise DataError(f"manifest {path} lists nothing: expected a header line and one line per heatmap")
+    missing = [c for c in ("image", "class") if c not in rows[0]]
+    if missing:
+        raise DataError(
+            f"manifest {path}: expected the columns image, heatmap, class, contrast; there is no {missing[0]}"
+        )
+    found: dict[str, list[Explained]] = {}
+    for number, row in enumerate(rows, start=2):
+        where = f"manifest {path}, line {number}"
+        if row.get("contrast") is None and "contrast" in row:
+            raise DataError(f"{where}: expected {len(row)} cells, got fewer")
+        positive = _classes(row["class"], where)
+        if not positive:
+            raise DataError(f"{where}: expected a class, got none")
+        named = row.get("heatmap") or ""
+        heatmap = path.parent / named if named else None
+        contrast = _classes(row.get("contrast") or "", where)
+        found.setdefault(row["image"], []).append(Explained(positive, contrast, heatmap))
+    return found
+
+
+def _classes(text: str, where: str) -> tuple[int, ...]:
+    """Class indices separated by spaces, semicolons or |."""
+    words = [w for w in re.split(r"[\s;|]+", text.strip()) if w]
+    if not all(w.isdigit() for w in words):
+        raise DataError(f"{where}: expected class indices separated by spaces, got {text!r}")
+    return tuple(int(w) for w in words)
+
+
+def read_heatmap(path: Path, positive: Sequence[int]) -> np.ndarray:
+    """A map (h, w) in float64: .npy, .npz (the array named like the class, or the only one) or a grey .png."""
+    try:
+        if path.suffix == ".npz":
+            found = _from_archive(path, positive)
+        elif path.suffix == ".npy":
+            found = np.load(path, allow_pickle=False)
+        elif path.suffix == ".png":
+            from PIL import Image
+
+            with Image.open(path) as picture:
+                found = np.asarray(picture if picture.mode.startswith(("I", "F")) else picture.convert("L"))
+        else:
+            raise DataError(f"heatmap {path}: expected .npy, .npz or .png")
+    except (OSError, ValueError) as error:
+        hint = "; a pickled dictionary goes in with np.savez(file, **{str(k): v for k, v in d.items()})"
+        raise DataError(f"heatmap {path} cannot be read: {error}{hint if 'pickle' in str(error) else ''}") from error
+    if found.ndim != 2:
+        raise DataError(f"heatmap {path}: expected one number per pixel, got an array of shape {found.shape}")
+    return np.asarray(found, dtype=np.float64)
+
+
+def _from_archive(path: Path, positive: Sequence[int]) -> np.ndarray:
+    with np.load(path, allow_pickle=False) as archive:
+        for name in (" ".join(map(str, positive)), str(positive[0])):
+            if name in archive.files:
+                return archive[name]
+        if len(archive.files) == 1:
+            return archive[archive.files[0]]
+        raise DataError(f"heatmap {path}: expected an array named {positive[0]}, got {', '.join(archive.files[:5])}")

@@ -1,0 +1,130 @@
+"""One number for a group of settings: means, corruption errors, detection of unknown classes.
+
+An aggregate is a function of what is stored of one model; a group carries it (`registry.add_group(..., aggregate=)`)
+and `db.py --print-group` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from testbed.metrics import corruption_error, ood
+from testbed.metrics.estimate import Estimate
+
+
+class StoredGroup(Protocol):
+    """The stored results of one model that an aggregate may look at."""
+
+    @property
+    def members(self) -> Sequence[str]: ...
+
+    def estimate(self, setting: str, metric: str) -> Estimate | None:
+        """The stored number, of a member or of any other setting; None where there is none."""
+
+    def logits(self, setting: str) -> np.ndarray | None:
+        """The stored logits, None where there are none."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The plain mean of a metric over the members that are stored."""
+
+    metric: str = "top1"
+
+    def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
+        found = [e for e in (stored.estimate(m, self.metric) for m in stored.members) if e is not None]
+        return {f"mean_{self.metric}": mean_estimate(found)} if found else {}
+
+
+@dataclass(frozen=True)
+class CorruptionSummary:
+    """Mean top1 over corruptions and severities; CE of each corruption, mCE and relative mCE.
+
+    `pattern` gives a setting's name from {corruption} and {severity}. CE is of the corruptions that `baseline` has and
+    whose severities are all stored; mCE comes only where none is missing.
+    """
+
+    pattern: str
+    clean: str
+    corruptions: Sequence[str]
+    baseline: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    suffix: str = ""  # of the names of the numbers, where a group has several kinds of members
+    severities: int = 5
+
+    def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
+        found = {c: self._severities(stored, c) for c in self.corruptions}
+        complete = {c: v for c, v in found.items() if len(v) == self.severities}
+        every = [e for values in found.values() for e in values]
+        result = {"mean_top1": mean_estimate(every)} if every else {}
+        compared = {c: v for c, v in complete.items() if c in self.baseline}
+        if compared:
+            clean = stored.estimate(self.clean, "top1")
+            errors = corruption_error.corruption_errors(compared, self.baseline)
+            if len(compared) == len(self.baseline):
+                result["mce"] = corruption_error.mean_of(errors)
+                if clean is not None:
+                    relative = corruption_error.relative_corruption_errors(compared, clean, self.baseline)
+                    result["relative_mce"] = corruption_error.mean_of(relative)
+            result |= {f"ce.{c}": e for c, e in errors.items()}
+        else:
+            result |= {f"mean_top1.{c}": mean_estimate(v) for c, v in complete.items()}
+        return {f"{name}{self.suffix}": value for name, value in result.items()}
+
+    def _severities(self, stored: StoredGroup, corruption: str) -> list[Estimate]:
+        names = [self.pattern.format(corruption=corruption, severity=s + 1) for s in range(self.severities)]
+        return [e for e in (stored.estimate(name, "top1") for name in names) if e is not None]
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several aggregates of one group, one after the other."""
+
+    parts: Sequence[CorruptionSummary | Mean]
+
+    def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
+        return {name: value for part in self.parts for name, value in part(stored).items()}
+
+
+@dataclass(frozen=True)
+class UnknownClasses:
+    """Detection of each member's pictures against known ones, by every score; then means over near and far sets."""
+
+    known: Mapping[str, str]  # member -> the setting of known pictures with the same classes
+    kinds: Mapping[str, Sequence[str]] = field(default_factory=dict)  # near, far -> members
+
+    def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
+        result: dict[str, Estimate] = {}
+        done = []
+        known_scores: dict[tuple[str, str], np.ndarray] = {}
+        for member in stored.members:
+            unknown, known = stored.logits(member), stored.logits(self.known[member])
+            if unknown is None or known is None:
+                continue
+            done.append(member)
+            for score in ood.SCORES:
+                key = (self.known[member], score)
+                if key not in known_scores:
+                    known_scores[key] = ood.familiarity(known, score)
+                numbers = ood.detection(known_scores[key], ood.familiarity(unknown, score))
+                result |= {f"{member}.{score}.{name}": value for name, value in numbers.items()}
+        means: dict[str, Estimate] = {}
+        for kind, members in self.kinds.items():
+            if members and set(members) <= set(done):
+                for score in ood.SCORES:
+                    for name in ("auroc", "fpr95"):
+                        values = [result[f"{m}.{score}.{name}"] for m in members]
+                        means[f"{kind}.{score}.{name}"] = mean_estimate(values)
+        return means | result
+
+
+def mean_estimate(members: Sequence[Estimate]) -> Estimate:
+    """The mean, with the mean of the ends: sets share pictures, and this interval is never too narrow."""
+    value = float(np.mean([e.value for e in members]))
+    if any(e.ci_low is None or e.ci_high is None for e in members):
+        return Estimate(value)
+    low, high = (float(np.mean([getattr(e, end) for e in members])) for end in ("ci_low", "ci_high"))
+    return Estimate(value, low, high)

@@ -1,0 +1,33 @@
+"""What a plain classification setting reports: accuracy first, then how good the probabilities are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from testbed.metrics.accuracy import accuracy_topk, full_accuracy
+from testbed.metrics.calibration import brier_of, ece_of, nll_of, scores
+from testbed.metrics.estimate import Estimate
+
+
+def classification(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
+    """top1, top5; nll (nats), brier (0 to 2) and ece (percent), all from the logits as they are."""
+    result = accuracy_topk(logits, targets)
+    if not result:
+        return {}
+    found = scores(logits, targets)
+    return result | {"nll": nll_of(found), "brier": brier_of(found), "ece": ece_of(found)}
+
+
+def subset_classification(
+    logits: np.ndarray, targets: np.ndarray, extras: dict[str, np.ndarray] | None = None
+) -> dict[str, Estimate]:
+    """The same among the classes of a subset, and top1_full1000: right among all classes the model knows.
+
+    Papers differ on which of the two they call the accuracy on ImageNet-A or -R.
+    """
+    result = accuracy_topk(logits, targets)
+    return result | full_accuracy(targets, extras) | classification(logits, targets)
+
+
+for _function in (classification, subset_classification):
+    _function.columns_are_classes = True  # type: ignore[attr-defined]

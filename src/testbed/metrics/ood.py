@@ -1,0 +1,119 @@
+"""Is a picture of none of the classes noticed? Scores from logits, and how well they tell such pictures apart.
+
+Conventions of OpenOOD: pictures of unknown classes are the positives, numbers in percent. AUPR is average precision
+(the step function), which does not flatter as the trapezoid does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from testbed.metrics.estimate import Estimate, share
+from testbed.stats.intervals import mean_interval
+
+_ROWS_AT_ONCE = 4096
+_Z = 1.959964
+
+
+def _msp(z: np.ndarray) -> np.ndarray:
+    return 1 / np.exp(z - z.max(axis=1, keepdims=True)).sum(axis=1)
+
+
+def _max_logit(z: np.ndarray) -> np.ndarray:
+    return z.max(axis=1)
+
+
+def _energy(z: np.ndarray) -> np.ndarray:
+    highest = z.max(axis=1)
+    return highest + np.log(np.exp(z - highest[:, None]).sum(axis=1))
+
+
+def _entropy(z: np.ndarray) -> np.ndarray:
+    shifted = z - _energy(z)[:, None]
+    return (np.exp(shifted) * shifted).sum(axis=1)
+
+
+# Each is higher for pictures the model takes for one of its classes: energy and entropy have their signs turned.
+SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "msp": _msp,
+    "max_logit": _max_logit,
+    "energy": _energy,
+    "entropy": _entropy,
+}
+
+
+def familiarity(logits: np.ndarray, score: str) -> np.ndarray:
+    """The score of each picture; higher is more like the known classes."""
+    if score not in SCORES:
+        raise ValueError(f"expected a score among {', '.join(SCORES)}, got {score!r}")
+    parts = range(0, len(logits), _ROWS_AT_ONCE)
+    return np.concatenate([SCORES[score](np.asarray(logits[i : i + _ROWS_AT_ONCE], np.float64)) for i in parts])
+
+
+def mean_scores(logits: np.ndarray) -> dict[str, Estimate]:
+    """metrics_fn of pictures without labels: the mean of each score. Telling apart needs known pictures too."""
+    result = {}
+    for name in SCORES:
+        mean, low, high = mean_interval(familiarity(logits, name))
+        alone = not np.isfinite(low)
+        result[f"{name}_mean"] = Estimate(mean, None if alone else low, None if alone else high, len(logits))
+    return result
+
+
+def detection(known: np.ndarray, unknown: np.ndarray) -> dict[str, Estimate]:
+    """auroc, fpr95, aupr_out and aupr_in of scores that are higher for known pictures."""
+    if not len(known) or not len(unknown):
+        raise ValueError(f"detection: expected scores of both kinds, got {len(known)} and {len(unknown)}")
+    return {
+        "auroc": auroc(known, unknown),
+        "fpr95": fpr_at_95(known, unknown),
+        "aupr_out": average_precision(-unknown, -known),
+        "aupr_in": average_precision(known, unknown),
+    }
+
+
+def auroc(known: np.ndarray, unknown: np.ndarray) -> Estimate:
+    """The chance that a known picture scores higher than an unknown one; ties count half. Interval of DeLong 1988."""
+    known_sorted, unknown_sorted = np.sort(known), np.sort(unknown)
+    of_unknown = 1 - _share_below(unknown, known_sorted)
+    of_known = _share_below(known, unknown_sorted)
+    value = float(of_known.mean())
+    n = len(known) + len(unknown)
+    if min(len(known), len(unknown)) < 2:
+        return Estimate(100 * value, n=n)
+    half = _Z * float(np.sqrt(of_known.var(ddof=1) / len(known) + of_unknown.var(ddof=1) / len(unknown)))
+    return Estimate(100 * value, 100 * max(value - half, 0.0), 100 * min(value + half, 1.0), n)
+
+
+def _share_below(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    below = np.searchsorted(ordered, values, side="left")
+    not_above = np.searchsorted(ordered, values, side="right")
+    return (below + not_above) / (2 * len(ordered))
+
+
+def fpr_at_95(known: np.ndarray, unknown: np.ndarray) -> Estimate:
+    """The share of known pictures turned away at the threshold that turns 95 % of the unknown ones away.
+
+    The interval takes the threshold as given.
+    """
+    threshold = np.sort(unknown)[int(np.ceil(0.95 * len(unknown))) - 1]
+    return share(int((known <= threshold).sum()), len(known))
+
+
+def average_precision(positives: np.ndarray, negatives: np.ndarray) -> Estimate:
+    """Precision averaged over the recall of positives, which score higher. Logit interval of Boyd et al. 2013."""
+    values = np.concatenate([positives, negatives])
+    positive = np.concatenate([np.ones(len(positives)), np.zeros(len(negatives))])
+    order = np.argsort(-values, kind="stable")
+    values, positive = values[order], positive[order]
+    last_of_ties = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)
+    hits = np.cumsum(positive)[last_of_ties]
+    precision = hits / (last_of_ties + 1)
+    value = float((np.diff(hits, prepend=0) / len(positives) * precision).sum())
+    if not 0 < value < 1:
+        return Estimate(100 * value, n=len(values))
+    logit, half = np.log(value / (1 - value)), _Z / np.sqrt(len(positives) * value * (1 - value))
+    low, high = (1 / (1 + np.exp(-(logit + end))) for end in (-half, half))
+    return Estimate(100 * value, 100 * float(low), 100 * float(high), len(values))

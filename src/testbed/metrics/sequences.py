@@ -1,0 +1,102 @@
+"""Frames that look alike should be seen alike: accuracy on the worst neighbour (pm-k), and flip rates (ImageNet-P)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from testbed.metrics.class_groups import Groups, merge
+from testbed.metrics.estimate import Estimate, share
+from testbed.stats.intervals import mean_interval
+
+
+def pm_accuracy(
+    correct: np.ndarray, anchors: Sequence[int], neighbours: Sequence[Sequence[int]], k: int = 10
+) -> dict[str, Estimate]:
+    """pm0: anchors that are right. pm<k>: anchors that are right together with all their neighbours (Shankar 2019).
+
+    `correct` is per frame; `neighbours` are the frames around each anchor that count, and may be none.
+    """
+    if len(anchors) != len(neighbours):
+        raise ValueError(f"pm_accuracy: expected neighbours of {len(anchors)} anchors, got {len(neighbours)}")
+    if not len(anchors):
+        return {}
+    benign = [bool(correct[a]) for a in anchors]
+    worst = [right and all(correct[i] for i in near) for right, near in zip(benign, neighbours, strict=True)]
+    return {"pm0": share(sum(benign), len(anchors)), f"pm{k}": share(sum(worst), len(anchors))}
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Annotated frames: which groups each may be given, and the neighbours of each anchor."""
+
+    labels: Mapping[str, Collection[int]]
+    neighbours: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class FrameAccuracy:
+    """metrics_fn: pm0 and pm10 of frames known by their paths' last two parts, each against its own labels.
+
+    `frames` is a function of the paths, so that annotations are read only when something is measured. Anchors whose
+    own frame is missing (in a limited run) do not count, nor do missing neighbours.
+    """
+
+    groups: Groups
+    frames: Callable[[Sequence[str]], Frames]
+
+    def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
+        predicted = merge(logits, self.groups).argmax(axis=1)
+        known = self.frames(image_paths)
+        row = {frame_name(path): i for i, path in enumerate(image_paths)}
+        correct = np.zeros(len(logits), dtype=bool)
+        for frame, i in row.items():
+            correct[i] = int(predicted[i]) in known.labels.get(frame, ())
+        anchors = [a for a in known.neighbours if a in row]
+        near = [[row[f] for f in known.neighbours[a] if f in row] for a in anchors]
+        return pm_accuracy(correct, [row[a] for a in anchors], near)
+
+
+def frame_name(path: str) -> str:
+    """The clip and the frame, whatever folders they lie in."""
+    return "/".join(str(path).split("/")[-2:])
+
+
+# ---- ImageNet-P ------------------------------------------------------------------------------------------
+
+
+def flip_rate(predictions: np.ndarray, against: str = "previous") -> Estimate:
+    """How often, in percent, the prediction changes within sequences (Hendrycks and Dietterich 2019).
+
+    `predictions` is (sequences, frames). Frames are held against the one before or, for noise, whose frames do not
+    follow one another, against the first. The interval treats sequences as independent.
+    """
+    if predictions.ndim != 2 or predictions.shape[1] < 2:
+        raise ValueError(f"flip_rate: expected (sequences, at least 2 frames), got {predictions.shape}")
+    if against not in ("previous", "first"):
+        raise ValueError(f"flip_rate: expected against to be previous or first, got {against!r}")
+    other = predictions[:, :-1] if against == "previous" else predictions[:, :1]
+    rates = 100.0 * (predictions[:, 1:] != other).mean(axis=1)
+    mean, low, high = mean_interval(rates)
+    if len(rates) < 2:
+        return Estimate(mean, n=len(rates))
+    return Estimate(mean, max(low, 0.0), min(high, 100.0), len(rates))
+
+
+def mean_flip_rate(rates: Mapping[str, Estimate], baseline: Mapping[str, float]) -> Estimate:
+    """mFR in percent: each perturbation's flip rate relative to the baseline's (AlexNet's), averaged.
+
+    The interval is the average of the ends: perturbations share pictures, and this is never too narrow.
+    """
+    missing = sorted(set(rates) - set(baseline))
+    if missing or not rates:
+        raise ValueError(f"mean_flip_rate: expected a baseline for every perturbation, none for {missing or 'any'}")
+
+    def relative(end: str) -> float:
+        return float(np.mean([100 * getattr(rate, end) / baseline[name] for name, rate in rates.items()]))
+
+    if any(rate.ci_low is None for rate in rates.values()):
+        return Estimate(relative("value"))
+    return Estimate(relative("value"), relative("ci_low"), relative("ci_high"))
