@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 from _labels import place_labels
-from _lines import Line
+from _lines import FEWEST_FOR_BAND, Line
 from _results import Column, Results
 from _types import TYPES
 
@@ -36,6 +36,7 @@ STYLE = {
     "figure.dpi": 100,
 }
 FORMATS = (".pdf", ".png")
+CROWD = 60  # more points are drawn smaller and paler
 _STEPS = (10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
@@ -105,6 +106,8 @@ def percent_ticks(low: float, high: float, axis: str, gap: float = 0.09) -> list
     for step in _STEPS:
         edges = [0.0, *sorted(chosen.values()), 1.0]
         bare = [(a, b) for a, b in pairwise(edges) if b - a > 0.25]
+        if not bare:
+            break
         for i in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1):
             tick = round(i * step, 6)
             if axis != "linear" and not 0 < tick < 100:
@@ -160,7 +163,7 @@ def draw_points(
 
     `strong` points get a ring. Models at 0 or 100 % stand at the edge of a logit axis. No axis: plain numbers.
     """
-    many = rows.sum() > 60
+    many = rows.sum() > CROWD
     size = 14 if many else 42
     bars = dict(fmt="none", elinewidth=0.8, alpha=0.35 if many else 0.6, zorder=2)
     handles = []
@@ -212,6 +215,8 @@ def _draw_piece(ax: Axes, grid: np.ndarray, piece: LineFit, draws: LineDraws, li
     place = to_axis(grid, axis)
     path = piece.intercept + piece.slope * place
     (drawn,) = ax.plot(place, path, color=LINE_COLOR, linewidth=1.4, zorder=2.5, label="Fit")
+    if piece.n < FEWEST_FOR_BAND:
+        return [drawn]
     if axis == "linear":
         low, high = (edge / 100 for edge in draws.band(grid, line.choice.confidence))
     else:
@@ -230,11 +235,19 @@ def draw_identity(ax: Axes, bounds: Sequence[tuple[float, float]], axis: str) ->
     return ax.plot(ends, ends, color="0.3", linestyle=(0, (4, 3)), linewidth=1, zorder=1.4, label="y = x")
 
 
-def draw_names(ax: Axes, results: Results, x: Column, y: Column, named: Iterable[int], axis: str, bounds: Any) -> int:
+def draw_names(
+    ax: Axes, results: Results, x: Column, y: Column, named: Iterable[int], axis: str | None, bounds: Any
+) -> int:
     """Names beside these points, without overlap; returns how many found no room."""
     rows = np.array(list(named), dtype=np.int64)
     everything = np.isfinite(x.value) & np.isfinite(y.value)
-    places = np.column_stack([_places(c, everything, axis, b)[0] for c, b in zip((x, y), bounds, strict=True)])
+    places, bars = [], []
+    for column, bound in zip((x, y), bounds or (None, None), strict=True):
+        place, (down, up) = _places(column, everything, axis, bound)
+        places.append(place)
+        bars += [place - down, place + up]
     order = {int(row): i for i, row in enumerate(everything.nonzero()[0])}
     labels = [(results.points[row].label, order[int(row)]) for row in rows]
-    return place_labels(ax, places, labels)
+    return place_labels(
+        ax, np.column_stack(places), labels, np.column_stack(bars) if everything.sum() <= CROWD else None
+    )

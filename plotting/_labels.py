@@ -16,10 +16,13 @@ _ANGLES = np.deg2rad([20, 160, -20, -160, 55, 125, -55, -125, 90, -90, 0, 180])
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
 
 
-def place_labels(ax: Axes, points: np.ndarray, labels: Sequence[tuple[str, int]]) -> int:
+def place_labels(
+    ax: Axes, points: np.ndarray, labels: Sequence[tuple[str, int]], bars: np.ndarray | None = None
+) -> int:
     """Write (text, index of its point) beside the points; returns how many found no free place.
 
-    `points` are all points of the figure, in data coordinates: names keep clear of every one.
+    `points` are all points of the figure, in data coordinates: names keep clear of every one, and of `bars`, the
+    left, right, lower and upper end of each point's intervals.
     """
     figure = ax.figure
     figure.canvas.draw()  # settles where the axes stand
@@ -27,12 +30,15 @@ def place_labels(ax: Axes, points: np.ndarray, labels: Sequence[tuple[str, int]]
     window = ax.get_window_extent()
     inside: Box = (window.x0, window.y0, window.x1, window.y1)
     unit = figure.dpi / 72
+    avoided = (
+        pixels if bars is None else np.concatenate([pixels, *(ax.transData.transform(b) for b in _along(points, bars))])
+    )
     taken: list[Box] = []
     unplaced = 0
     for text, index in sorted(labels, key=lambda label: -pixels[label[1]][1]):
         width, height = (0.56 * SIZE * len(text) + 2) * unit, 1.25 * SIZE * unit
         for box in _boxes(pixels[index], width, height, unit):
-            if _within(box, inside) and not any(_overlap(box, other) for other in taken) and not _hits(box, pixels):
+            if _within(box, inside) and not any(_overlap(box, other) for other in taken) and not _hits(box, avoided):
                 _write(ax, text, pixels[index], box, unit)
                 taken.append(box)
                 break
@@ -49,6 +55,16 @@ def _boxes(point: np.ndarray, width: float, height: float, unit: float) -> Itera
             x, y = point[0] + radius * unit * across, point[1] + radius * unit * up
             left = x - width / 2 + across * width / 2
             yield left, y - height / 2, left + width, y + height / 2
+
+
+def _along(points: np.ndarray, bars: np.ndarray) -> Iterator[np.ndarray]:
+    """Places on the bars of all points, near enough to each other that no name fits between."""
+    for share in np.linspace(0, 1, 25):
+        across, up = points.copy(), points.copy()
+        across[:, 0] = bars[:, 0] + share * (bars[:, 1] - bars[:, 0])
+        up[:, 1] = bars[:, 2] + share * (bars[:, 3] - bars[:, 2])
+        yield across
+        yield up
 
 
 def _within(box: Box, outer: Box) -> bool:

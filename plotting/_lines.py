@@ -18,6 +18,7 @@ from testbed.store.queries import matches
 # The authors' own trainings, of which the published line has none.
 NOT_ON_THE_LINE = ("*aws*", "*batch64*", "*subsample*")
 FEWEST = 3  # fewer models make no line worth drawing
+FEWEST_FOR_BAND = 5  # of fewer, many resamples have but two different ones
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, head, new_figure, save
+from _drawing import head, new_figure, save
 from _logits import Answers, answers, with_logits
 from _options import figure_command, models_option, out_option, settings_option, title_option
 
@@ -105,7 +105,8 @@ def figure_of(
     )
     for ax, ((model, setting), found) in zip(axes.flat, diagrams.items(), strict=False):
         _diagram(ax, found)
-        ax.set_title(f"{model}\n{setting}", fontsize=7.5)
+        error, images = 100 * found.expected_error, found.count.sum()
+        ax.set_title(f"{model}\n{setting}\nECE {error:.1f}, n = {images:,}", fontsize=7.5)
     for ax in axes.flat[len(diagrams) :]:
         ax.set_visible(False)
     for ax in axes.flat[: len(diagrams)][-columns:]:
@@ -136,8 +137,6 @@ def _diagram(ax: Any, found: Reliability) -> None:
         linewidth=1,
         elinewidth=0.8,
     )
-    text = f"ECE {100 * found.expected_error:.1f}\nn = {found.count.sum():,}"
-    ax.text(0.04, 0.96, text, transform=ax.transAxes, va="top", fontsize=7.5, color=QUIET)
     ticks = [0, 0.25, 0.5, 0.75, 1]
     labels = ["0", "25%", "50%", "75%", "100%"]
     ax.set_xticks(ticks, labels, fontsize=7)

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import draw_points, head, legend_below, new_figure, save, wrapped
-from _labels import place_labels
+from _drawing import draw_names, draw_points, head, legend_below, new_figure, save, wrapped
 from _lines import Choice, fit_line, robustness, shown
 from _options import (
     figure_command,
@@ -115,10 +114,7 @@ def rho_against_rho(
     legend_below(figure, handles)
     head(figure, title or "Effective robustness under two shifts", notes(x, y, rows, choice))
     named = rows if (rows.sum() <= FEW if names is None else names) else rows & strong
-    places = np.column_stack([x.value[rows], y.value[rows]])
-    order = {row: i for i, row in enumerate(rows.nonzero()[0])}
-    labels = [(results.points[i].label, order[i]) for i in named.nonzero()[0]]
-    place_labels(ax, places, labels)
+    draw_names(ax, results, x, y, named.nonzero()[0], None, None)
     return figure
 
 

@@ -104,6 +104,8 @@ def grid(
     results: Results, columns: list[Column], order: np.ndarray, names: bool | None = None, title: str | None = None
 ) -> Any:
     """The figure."""
+    from matplotlib import colormaps
+
     values = np.column_stack([c.value for c in columns])[order]
     names = len(order) <= MOST_ROWS if names is None else names
     numbers = values.size <= MOST_NUMBERS
@@ -115,12 +117,11 @@ def grid(
     image = ax.imshow(
         values,
         aspect="auto",
-        cmap="viridis",
+        cmap=colormaps["viridis"].with_extremes(bad="0.9"),
         vmin=0,
         vmax=100 if results.is_accuracy else None,
         interpolation="nearest",
     )
-    image.cmap.set_bad("0.9")
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.set_xticks(range(len(columns)), [c.label for c in columns], rotation=90, fontsize=7)

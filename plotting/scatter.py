@@ -20,7 +20,7 @@ from _drawing import (
     percent_axis,
     save,
 )
-from _lines import Choice, Line, described, fit_line, shown
+from _lines import FEWEST_FOR_BAND, Choice, Line, described, fit_line, shown
 from _options import (
     figure_command,
     highlight_option,
@@ -75,10 +75,23 @@ def main(
     results = read_results(options)
     choice = read_choice(results, options)
     x, y = results.column(x_name), results.column(y_name)
+    chosen = results.chosen(models, types)
+    tell_missing(results, x, y, chosen)
     line = fit_line(results, x, y, choice)
     if fit_json is not None:
         write_fit(fit_json, results, line, x, y)
-    save(scatter(results, x, y, line, choice, results.chosen(models, types), highlight, names, title), out)
+    save(scatter(results, x, y, line, choice, chosen, highlight, names, title), out)
+
+
+def tell_missing(results: Results, x: Column, y: Column, chosen: np.ndarray) -> None:
+    """Models that have results on either side but not all that are needed."""
+    places = [results.settings.index(name) for name in (*x.settings, *y.settings)]
+    some = np.isfinite(results.value[:, places]).any(axis=1)
+    lacking = chosen & some & (np.isnan(x.value) | np.isnan(y.value))
+    names = [point.label for point, lacks in zip(results.points, lacking, strict=True) if lacks]
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        click.echo(f"left out for want of results on all of x and y: {', '.join(names[:3])}{more}", err=True)
 
 
 def write_fit(path: Path, results: Results, line: Line | None, x: Column, y: Column) -> None:
@@ -157,8 +170,9 @@ def line_note(line: Line) -> str:
     if data["kind"] == "two-piece":
         return f"Line: {kind}, in two pieces about the model with 0 % (x = {data['pivot']:.2f} %)."
     low, high = line.draws.coefficient_intervals(line.choice.confidence)["slope"]
+    interval = f" [{low:.3f}, {high:.3f}]" if line.fitted.n >= FEWEST_FOR_BAND else ""
     r2 = "" if data["r2"] is None else f", r² = {data['r2']:.3f}"
-    return f"Line: {kind}, slope {data['slope']:.3f} [{low:.3f}, {high:.3f}]{r2}."
+    return f"Line: {kind}, slope {data['slope']:.3f}{interval}{r2}."
 
 
 if __name__ == "__main__":

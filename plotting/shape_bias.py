@@ -124,14 +124,16 @@ def matrix(observers: Sequence[Observer], title: str | None = None) -> Any:
     order = np.argsort(np.nan_to_num(first.bias, nan=-1.0), kind="stable")
     figure, ax = new_figure(7.2, 6.6)
     height = np.arange(len(NAMES))
+    for row in height[::2]:
+        ax.axhspan(row - 0.5, row + 0.5, color="0.96", linewidth=0, zorder=0)
+    ax.grid(visible=False, axis="y")
     handles = []
-    apart = 0.5 / max(len(observers) - 1, 1)  # a little above each other, so that none hides another
-    for i, observer in reversed(list(enumerate(observers))):  # the first lies on top
+    for observer, up in reversed(list(zip(observers, _offsets(observers), strict=True))):  # the first lies on top
         ax.axvline(observer.pooled, color=observer.color, linewidth=1.8, alpha=0.85, zorder=2)
         handles.append(
             ax.scatter(
                 observer.bias[order],
-                height + apart * (len(observers) / 2 - 0.5 - i),
+                height + up,
                 color=observer.color,
                 marker=observer.marker,
                 s=44,
@@ -152,6 +154,14 @@ def matrix(observers: Sequence[Observer], title: str | None = None) -> Any:
     legend_below(figure, list(reversed(handles)))
     head(figure, title or "Shape or texture?", ["Marker: one category. Line: all decisions of an observer together."])
     return figure
+
+
+def _offsets(observers: Sequence[Observer]) -> list[float]:
+    """Models stand a little above each other, so that none hides another; people in the middle of the row."""
+    models = [o for o in observers if o.color != PEOPLE_COLOR]
+    places = np.linspace(0.26, -0.26, len(models)) if len(models) > 1 else np.zeros(len(models))
+    rest = iter(places.tolist())
+    return [0.0 if o.color == PEOPLE_COLOR else next(rest) for o in observers]
 
 
 def boxes(observers: Sequence[Observer], title: str | None = None) -> Any:

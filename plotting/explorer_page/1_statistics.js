@@ -135,6 +135,7 @@ function percentTicks(low, high, axis, gap) {
   for (const step of [10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01]) {
     const edges = [0, ...[...chosen.values()].sort((a, b) => a - b), 1];
     const bare = edges.slice(1).map((b, i) => [edges[i], b]).filter(([a, b]) => b - a > 0.25);
+    if (!bare.length) break;
     for (let i = Math.ceil(low / step - 1e-9); i <= Math.floor(high / step + 1e-9); i += 1) {
       const tick = Number((i * step).toFixed(6));
       if (axis !== AXES.linear && (tick <= 0 || tick >= 100)) continue;

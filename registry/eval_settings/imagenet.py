@@ -1,28 +1,84 @@
-"""ImageNet validation and the sets that share its classes and layout."""
+"""ImageNet validation, other ways to look at its stored logits, and sets of all 1000 classes."""
 
-from testbed import EvalSetting, StandardDataset, registry
+from __future__ import annotations
 
-registry.add_eval_setting(
-    EvalSetting(
-        name="val",
-        dataset=StandardDataset(
-            name="val",
-            also=("imagenet/val", "ILSVRC2012/val"),
-            labels="imagenet",
-            source="register at image-net.org, ILSVRC2012 validation images, sorted into wnid folders",
-        ),
-        size=50_000,
-        tags=["imagenet"],
-    )
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from testbed import StandardDataset, TestbedError, registry
+from testbed.metrics.accuracy import class_accuracy
+from testbed.metrics.calibration import calibration
+from testbed.metrics.classification import subset_classification
+from testbed.metrics.multilabel import ValidationLabels
+from testbed.perturb.colour import greyscale
+
+imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
+
+
+@cache
+def real_labels() -> Sequence[Sequence[int]]:
+    """The reassessed labels of Beyer et al. 2020 (Apache-2.0), which come with timm; 3,163 images have none."""
+    timm = find_spec("timm")  # found, not imported
+    folders = (timm.submodule_search_locations or []) if timm else []
+    for folder in folders:
+        path = Path(folder) / "data" / "_info" / "imagenet_real_labels.json"
+        if path.is_file():
+            labels: Sequence[Sequence[int]] = json.loads(path.read_text(encoding="utf-8"))
+            return labels
+    raise TestbedError("imagenet-real needs the labels that come with timm: pip install timm")
+
+
+imagenet.add("val", imagenet.PUBLISHED, dataset=imagenet.VAL, size=imagenet.VAL_SIZE)
+imagenet.add(
+    "val_subsampled_class_1_8",
+    imagenet.PUBLISHED,
+    derived_from="val",
+    class_sublist=imagenet.class_list("class_1_8"),
+    metrics_fn=subset_classification,
+    size=6_250,
 )
-registry.add_eval_setting(
-    EvalSetting(
-        name="imagenet-samples",
-        dataset=StandardDataset(
-            name="imagenet-samples",
-            labels="imagenet",
-            source="one photograph per class, github.com/EliSchwartz/imagenet-sample-images, in wnid folders",
-        ),
-        tags=["imagenet", "small"],
-    )
+imagenet.add("val-classes", derived_from="val", metrics_fn=class_accuracy, size=imagenet.VAL_SIZE)
+imagenet.add("val-calibration", derived_from="val", metrics_fn=calibration, size=imagenet.VAL_SIZE)
+imagenet.add("imagenet-real", derived_from="val", metrics_fn=ValidationLabels(real_labels), size=imagenet.VAL_SIZE)
+
+imagenet.add(
+    "greyscale",
+    imagenet.PUBLISHED,
+    dataset=imagenet.VAL,
+    perturbation_fn_cpu=greyscale,
+    size=imagenet.VAL_SIZE,
 )
+imagenet.add(
+    "stylized_imagenet",
+    imagenet.PUBLISHED,
+    dataset=StandardDataset(
+        name="stylized_imagenet",
+        also=("stylized-imagenet/val", "stylized-imagenet"),
+        labels="imagenet",
+        source="render the validation images with github.com/rgeirhos/Stylized-ImageNet; wnid folders",
+    ),
+    size=imagenet.VAL_SIZE,
+)
+imagenet.add(
+    "imagenet-sketch",
+    imagenet.PUBLISHED,
+    dataset=StandardDataset(
+        name="imagenet-sketch",
+        also=("sketch", "ImageNet-Sketch"),
+        labels="imagenet",
+        source="github.com/HaohanWang/ImageNet-Sketch, wnid folders",
+    ),
+    size=50_889,  # the published registry says 50,000
+)
+for _name, _style in (("imagenet-cartoon", "cartoon"), ("imagenet-drawing", "drawing")):
+    imagenet.add(
+        _name,
+        _style,
+        dataset=StandardDataset(
+            name=_name, labels="imagenet", source=f"zenodo.org/records/6801109, {_name}.tar.gz (CC-BY), wnid folders"
+        ),
+        size=imagenet.VAL_SIZE,
+    )

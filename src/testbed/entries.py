@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from testbed.data.samples import Dataset
@@ -31,7 +32,7 @@ def argument_names(function: Callable[..., Any], kind: str, owner: str) -> froze
     if not callable(function):
         raise EntryError(f"{owner}: {kind} must be a function, got {function!r}")
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = _parameters(function) if _is_hashable(function) else _parameters.__wrapped__(function)
     except ValueError:  # a builtin without a signature takes its first argument by position only
         raise EntryError(f"{owner}: {kind} has no readable signature; wrap it in a function") from None
     taken: set[str] = set()
@@ -45,6 +46,27 @@ def argument_names(function: Callable[..., Any], kind: str, owner: str) -> froze
                 f"{owner}: {kind} takes '{parameter.name}', which is not passed to it; it may take {', '.join(known)}"
             )
     return frozenset(taken)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Looked up once per function: hundreds of settings share theirs, and every command makes them all."""
+    return tuple(inspect.signature(function).parameters.values())
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def _indices(values: tuple[Any, ...]) -> tuple[int, ...] | None:
+    """The values as whole numbers; None where there are none, or negative ones."""
+    numbers = tuple(int(v) for v in values)
+    return numbers if numbers and min(numbers) >= 0 else None
 
 
 def call_by_name(function: Callable[..., Any], names: frozenset[str], **offered: Any) -> Any:
@@ -204,8 +226,8 @@ class EvalSetting:
             values = getattr(self, label)
             if values is None:
                 continue
-            values = tuple(int(v) for v in values)
-            if not values or min(values) < 0:
+            values = _indices(tuple(values))
+            if values is None:
                 raise EntryError(f"{owner}: {label} must be a non-empty list of indices from 0 on")
             if label == "class_sublist" and len(set(values)) != len(values):
                 raise EntryError(f"{owner}: class_sublist names a class twice")

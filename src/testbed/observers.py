@@ -122,22 +122,21 @@ def trials_of(
     """The decisions behind a stored evaluation; those that were imported come with all they came with."""
     outputs = outputs_of(store, registry, evaluation)
     try:
-        responses = decide(outputs.logits, aggregation)
+        responses = decide(outputs.logits, aggregation).tolist()
+        shown = [picture(str(id_)) for id_ in outputs.samples.ids]
     except ValueError as error:
         raise StoreError(f"{evaluation.model} on {evaluation.eval_setting}: {error}") from error
-    ids = [str(i) for i in outputs.samples.ids]
     extras = outputs.extras
     trials = []
-    for row, (id_, response) in enumerate(zip(ids, responses.tolist(), strict=True)):
-        shown = picture(id_)
+    for row, (id_, what, response) in enumerate(zip(outputs.samples.ids, shown, responses, strict=True)):
         if "image_name" in extras:
             told = (str(extras["session"][row]), int(extras["trial"][row]), float(extras["reaction_seconds"][row]))
             condition, image = str(extras["condition"][row]), str(extras["image_name"][row])
         else:
             told = ("1", row + 1, math.nan)
-            image = id_.rpartition("/")[2]
-            condition = "NaN" if image == shown.id else shown.condition  # as model-vs-human writes it
-        trials.append(Trial(*told, response, shown.category, condition, image))
+            image = str(id_).rpartition("/")[2]
+            condition = "NaN" if image == what.id else what.condition  # as model-vs-human writes it
+        trials.append(Trial(*told, response, what.category, condition, image))
     return trials
 
 
@@ -182,16 +181,12 @@ def panel(
     every_condition: bool = False,
 ) -> Panel:
     """All observers on the pictures that all of them have seen, in the conditions that the setting keeps."""
-    evaluations = _evaluations(store, setting, models)
     right: dict[str, dict[tuple[str, str], bool]] = {}
-    for evaluation in evaluations:
-        outputs = outputs_of(store, registry, evaluation)
-        responses = decide(outputs.logits, aggregation)
-        shown = [picture(str(id_)) for id_ in outputs.samples.ids]
-        correct = responses == places(p.category for p in shown)
-        right[evaluation.model] = {
-            (p.condition, p.id): bool(hit) for p, hit in zip(shown, correct.tolist(), strict=True)
-        }
+    for evaluation in _evaluations(store, setting, models):
+        trials = trials_of(store, registry, evaluation, aggregation)
+        shown = [picture(t.id) for t in trials]
+        correct = np.array([t.response for t in trials]) == places(t.category for t in trials)
+        right[evaluation.model] = {(p.condition, p.id): bool(hit) for p, hit in zip(shown, correct, strict=True)}
     common = sorted(set.intersection(*(set(r) for r in right.values())))
     if not common:
         raise StoreError(f"the observers of '{setting}' have no picture in common")

@@ -73,6 +73,8 @@ def _pipeline(steps: Sequence[Any]) -> Preprocessing | None:
 
 
 def _transform(resize: Size, crop: Size, interpolation: Any) -> StandardTransform:
+    if isinstance(crop, tuple) and crop[0] == crop[1]:
+        crop = crop[0]
     return StandardTransform(resize, crop, _interpolation(interpolation))
 
 

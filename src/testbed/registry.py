@@ -14,7 +14,7 @@ import os
 import sys
 import traceback
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -40,6 +40,7 @@ class Shelf(Generic[Entry]):
     entries: dict[str, Entry] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    aggregates: dict[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)  # of groups, by name
 
     def add(self, entry: Entry, origin: str) -> None:
         if entry.name in self.entries:
@@ -88,13 +89,13 @@ class Registry:
     def load_file(self, path: Path) -> None:
         """Run one plug-in file; on failure none of its entries stay."""
         shelves: tuple[Shelf[Any], ...] = (self.models, self.eval_settings)
-        before = [(dict(s.entries), dict(s.origins), dict(s.groups)) for s in shelves]
+        before = [(dict(s.entries), dict(s.origins), dict(s.groups), dict(s.aggregates)) for s in shelves]
         try:
             with _loading_into(self):
                 load_module(path)
         except Exception as error:
-            for shelf, (entries, origins, groups) in zip(shelves, before, strict=True):
-                shelf.entries, shelf.origins, shelf.groups = entries, origins, groups
+            for shelf, kept in zip(shelves, before, strict=True):
+                shelf.entries, shelf.origins, shelf.groups, shelf.aggregates = kept
             self.broken[path] = _one_line(error, path)
 
     def model(self, name: str) -> Model:
@@ -216,15 +217,28 @@ def add_eval_setting(setting: EvalSetting) -> None:
     _loading().eval_settings.add(setting, _caller())
 
 
-def add_group(name: str, members: Sequence[str], kind: str = "eval_settings") -> None:
-    """A name for several: `members` are names, globs, tags or other groups."""
+def add_group(
+    name: str,
+    members: Sequence[str],
+    kind: str = "eval_settings",
+    aggregate: Callable[[Any], Mapping[str, Any]] | None = None,
+) -> None:
+    """A name for several: `members` are names, globs, tags or other groups.
+
+    `aggregate` makes numbers of the group's own from what is stored of a model (testbed.metrics.aggregates);
+    `db.py --print-group` prints them.
+    """
     if kind not in ("models", "eval_settings"):
         raise EntryError(f"group '{name}': kind must be models or eval_settings, got {kind!r}")
     registry = _loading()
     shelf: Shelf[Any] = registry.models if kind == "models" else registry.eval_settings
     if name in shelf.groups or name in shelf.entries:
         raise EntryError(f"group '{name}': the name is taken")
+    if aggregate is not None and (kind != "eval_settings" or not callable(aggregate)):
+        raise EntryError(f"group '{name}': aggregate must be a function, and the group one of eval settings")
     shelf.groups[name] = tuple(members)
+    if aggregate is not None:
+        shelf.aggregates[name] = aggregate
 
 
 def load_module(path: str | os.PathLike[str]) -> ModuleType:

@@ -126,3 +126,15 @@ def test_one_place_must_be_named(given, count):
     with pytest.raises(EntryError) as error:
         ArrayDataset(**given)
     assert str(error.value) == f"ArrayDataset: expected one of path, name and make, got {count} of them"
+
+
+def test_rows_of_one_of_several_arrays_beside_one_file_of_labels(tmp_path):
+    np.save(tmp_path / "fog.npy", IMAGES)
+    np.save(tmp_path / "labels.npy", LABELS)
+    dataset = ArrayDataset(path=tmp_path, files=("fog.npy", "labels.npy"), rows=(1, 4))
+    samples = dataset.open([])
+    assert samples.targets.tolist() == list(LABELS[1:4])
+    np.testing.assert_array_equal(np.asarray(samples.load(0)), IMAGES[1])
+    assert dataset.describe() == f"array {tmp_path}/fog.npy[1:4]"
+    with pytest.raises(DataError, match="expected at least 9 images, got 5"):
+        ArrayDataset(path=tmp_path, files=("fog.npy", "labels.npy"), rows=(1, 9)).open([])

@@ -156,3 +156,15 @@ def test_wrong_declaration_is_refused_when_made(how, message):
     with pytest.raises(EntryError) as error:
         StandardDataset(**how)
     assert str(error.value) == f"StandardDataset: {message}"
+
+
+def test_own_numbers_of_class_folders_leave_other_folders_out(image_folder):
+    folder = image_folder(["chair/1.png", "alarm_clock/1.png", "squeegee/1.png"])
+    dataset = StandardDataset(path=folder, classes={"alarm_clock": 7, "chair": 2, "vase": 0})
+    samples = dataset.open([])
+    assert list(samples.ids) == ["alarm_clock/1.png", "chair/1.png"]
+    assert samples.targets.tolist() == [7, 2]
+    assert samples.label_space == "own"
+    assert hash(dataset) == hash(StandardDataset(path=folder, classes={"alarm_clock": 7, "chair": 2, "vase": 0}))
+    with pytest.raises(DataError, match="expected class folders such as vase with jpg"):
+        StandardDataset(path=folder, classes={"vase": 0}).open([])

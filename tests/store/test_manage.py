@@ -1,4 +1,4 @@
-"""Removing, renaming, checking. These run again on PostgreSQL in test_postgres.py."""
+"""Removing, renaming, checking. Some run again on PostgreSQL in test_postgres.py."""
 
 from __future__ import annotations
 

@@ -16,7 +16,15 @@ import pytest
 import sqlalchemy as sa
 
 from store.test_claims import *  # noqa: F403
-from store.test_manage import *  # noqa: F403
+from store.test_manage import (  # noqa: F401
+    filled,
+    test_names_without_results_go_without_override,
+    test_published_results_are_removed_only_with_override_too,
+    test_removal_needs_override_and_takes_the_files_along,
+    test_rename_onto_a_taken_name_is_refused,
+    test_renamed_entries_keep_their_results_and_files,
+    test_what_another_run_is_at_is_not_removed_under_it,
+)
 from store.test_results import *  # noqa: F403
 from store.test_two_processes import *  # noqa: F403
 from stored_results import again

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from testbed.commands import checking, exchanging, listing, managing, reading
+from testbed.commands import checking, exchanging, groups, listing, managing, reading
 from testbed.commands.action import Action, Context
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
@@ -17,6 +17,7 @@ ACTIONS: tuple[Action, ...] = (
     *checking.ACTIONS,
     *listing.ACTIONS,
     *reading.ACTIONS,
+    *groups.ACTIONS,
 )
 
 

@@ -21,7 +21,7 @@ Attribute = Callable[[Callable[..., torch.Tensor], torch.Tensor, torch.Tensor], 
 
 
 def integrated_gradients(
-    model: nn.Module, images: torch.Tensor, score: Score, steps: int = 32, batch_size: int = 64
+    model: nn.Module, images: torch.Tensor, score: Score, steps: int = 16, batch_size: int = 64
 ) -> torch.Tensor:
     """Sum over channels of the integrated gradients from the colour that is 0 in the model's own input."""
     captum = _captum()
@@ -42,7 +42,7 @@ def integrated_gradients(
 
 
 def occlusion(
-    model: nn.Module, images: torch.Tensor, score: Score, window: int = 32, stride: int = 16, batch_size: int = 64
+    model: nn.Module, images: torch.Tensor, score: Score, window: int = 48, stride: int = 32, batch_size: int = 64
 ) -> torch.Tensor:
     """How much the score falls where a window is covered."""
     captum = _captum()
@@ -79,8 +79,8 @@ def _over_cells(
     model: nn.Module,
     images: torch.Tensor,
     score: Score,
-    samples: int = 200,
-    cells: int = 8,
+    samples: int = 128,
+    cells: int = 7,
     seed: int = 0,
     batch_size: int = 64,
 ) -> torch.Tensor:
@@ -92,10 +92,13 @@ def _over_cells(
         found = []
         for image, row in zip(inputs.split(1), rows.split(1), strict=True):
             torch.manual_seed(seed)
-            explained = getattr(captum, method)(forward).attribute(
+
+            def of_this(covered: torch.Tensor, row: torch.Tensor = row) -> torch.Tensor:
+                return forward(covered, row.expand(len(covered)))
+
+            explained = getattr(captum, method)(of_this).attribute(
                 image,
                 baselines=baseline[row],
-                additional_forward_args=row,
                 feature_mask=grid,
                 n_samples=samples,
                 perturbations_per_eval=batch_size,

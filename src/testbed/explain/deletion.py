@@ -78,10 +78,10 @@ def faithfulness(
 ) -> list[list[Answer]]:
     """An answer for every question and recipe. Heatmaps become clip(0) / max, unless they are to be taken as they are.
 
-    substrate (B, 3, H, W), or anything that broadcasts: what deleted pixels become; 0 unless given. whole_points: at how many points deletion and
-    insertion over the whole image are sampled; 0 leaves them out. intact: logits of the images, where they are known
-    already. Invalid maps cost no forward pass unless `skip_invalid` is False; then their numbers are the published
-    program's.
+    substrate: what deleted pixels become, (B, 3, H, W) or anything that broadcasts; 0 unless given. whole_points: at
+    how many points deletion and insertion over the whole image are sampled; 0 leaves them out. intact: logits of the
+    images, where they are known already. Invalid maps cost no forward pass unless `skip_invalid` is False; then their
+    numbers are the published program's.
     """
     queue = _Queue(images, images.new_zeros(1, 1, 1, 1) if substrate is None else substrate)
     asked = [_ask(queue, q, recipes, whole_points, skip_invalid, normalise) for q in questions]

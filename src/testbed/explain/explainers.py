@@ -31,14 +31,14 @@ EXPLAINERS = {
         {"layer": "", "class_layer": "", "percentile": 50.0},
         ("clusters",),
     ),
-    "rise": Kind("testbed.explain.rise", "rise", {"masks": 512, "cells": 7, "keep": 0.5, "seed": 0}, ("batch_size",)),
+    "rise": Kind("testbed.explain.rise", "rise", {"masks": 256, "cells": 7, "keep": 0.5, "seed": 0}, ("batch_size",)),
     "inputgrad": Kind("testbed.explain.input_gradient", "input_gradient", {"times_input": False}),
     "random": Kind("testbed.explain.controls", "random_map", needs=("rng",)),
     "centre": Kind("testbed.explain.controls", "centre_map", {"sigma": 0.25}),
-    "integrated-gradients": Kind(_CAPTUM, "integrated_gradients", {"steps": 32}, ("batch_size",)),
-    "occlusion": Kind(_CAPTUM, "occlusion", {"window": 32, "stride": 16}, ("batch_size",)),
-    "lime": Kind(_CAPTUM, "lime", {"samples": 200, "cells": 8, "seed": 0}, ("batch_size",)),
-    "shap": Kind(_CAPTUM, "kernel_shap", {"samples": 200, "cells": 8, "seed": 0}, ("batch_size",)),
+    "integrated-gradients": Kind(_CAPTUM, "integrated_gradients", {"steps": 16}, ("batch_size",)),
+    "occlusion": Kind(_CAPTUM, "occlusion", {"window": 48, "stride": 32}, ("batch_size",)),
+    "lime": Kind(_CAPTUM, "lime", {"samples": 128, "cells": 7, "seed": 0}, ("batch_size",)),
+    "shap": Kind(_CAPTUM, "kernel_shap", {"samples": 128, "cells": 7, "seed": 0}, ("batch_size",)),
 }
 CAPTUM = tuple(name for name, kind in EXPLAINERS.items() if kind.module == _CAPTUM)
 

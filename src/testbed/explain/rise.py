@@ -17,7 +17,7 @@ def rise(
     model: nn.Module,
     images: torch.Tensor,
     score: Score,
-    masks: int = 512,
+    masks: int = 256,
     cells: int = 7,
     keep: float = 0.5,
     seed: int = 0,

@@ -41,6 +41,30 @@ class Mean:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """How much better the model is on one setting than on another, in points of a metric.
+
+    The interval is as if the two were measured on unrelated pictures, which is too wide where they share them.
+    """
+
+    name: str
+    better: str
+    worse: str
+    metric: str = "top1"
+
+    def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
+        one, other = (stored.estimate(setting, self.metric) for setting in (self.better, self.worse))
+        if one is None or other is None:
+            return {}
+        value = one.value - other.value
+        if None in (one.ci_low, one.ci_high, other.ci_low, other.ci_high):
+            return {self.name: Estimate(value)}
+        below = np.hypot(one.value - float(one.ci_low or 0), float(other.ci_high or 0) - other.value)
+        above = np.hypot(float(one.ci_high or 0) - one.value, other.value - float(other.ci_low or 0))
+        return {self.name: Estimate(value, value - float(below), value + float(above))}
+
+
+@dataclass(frozen=True)
 class CorruptionSummary:
     """Mean top1 over corruptions and severities; CE of each corruption, mCE and relative mCE.
 

@@ -9,22 +9,19 @@ over to the whole set with little noise.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from testbed.data.locate import data_roots
-from testbed.data.select import even_sample
-from testbed.data.transforms import StandardTransform
-from testbed.entries import EvalSetting, Model, StandardNormalization
+from testbed.entries import EvalSetting
 from testbed.errors import TestbedError
 from testbed.metrics.categories16 import RULES
 from testbed.outputs import Outputs, measure, outputs_of
 from testbed.references.table import Check
+from testbed.references.trials import Trial, rows_of, run, trials_of
 from testbed.registry import Registry
 from testbed.store import queries
 from testbed.store.database import Store
@@ -34,25 +31,6 @@ _CONFIRMED_ON = 5  # so many times as many images, for the best explanation
 _GROUPS = 20  # of the jackknife
 # Numbers of images rather than percentages: they grow with the set.
 _COUNTS = ("shape_correct", "texture_correct", "neither")
-
-_NORMALISATIONS: dict[str, StandardNormalization | None] = {
-    "ImageNet's mean and std": StandardNormalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "mean 0.5 and std 0.5": StandardNormalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "none, pixels from 0 to 1": None,
-    "none, pixels from 0 to 255": StandardNormalization((0, 0, 0), (1 / 255, 1 / 255, 1 / 255)),
-}
-_CROP_RATIOS = (0.875, 0.9, 1.0)
-_INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One thing changed."""
-
-    cause: str
-    change: str
-    model: Model
-    setting: EvalSetting
 
 
 @dataclass(frozen=True)
@@ -111,13 +89,13 @@ def diagnose(
     checkpoint = (evaluation.row["provenance"] or {}).get("checkpoint")
     entry = registry.model(name.removesuffix(f"@{Path(checkpoint).stem}") if checkpoint else name)
     roots = roots or data_roots()
-    trials = {(t.cause, t.change): t for t in _trials(registry, entry, setting, checks, roots)}
+    trials = {(t.cause, t.change): t for t in trials_of(registry, entry, setting, checks, roots)}
 
     def tried(trial: Trial, n: int) -> Finding:
-        scale = _Scale(checks, setting, stored, even_sample(stored.samples.targets, n))
+        scale = _Scale(checks, setting, stored, _spread(stored.samples.targets, n))
         tell(f"{trial.cause}: {trial.change}, {len(scale.rows):,} images")
         try:
-            return scale.finding(trial.cause, trial.change, _run(trial, scale, checkpoint, roots, devices))
+            return scale.finding(trial.cause, trial.change, run(trial, scale.indices, checkpoint, roots, devices))
         except TestbedError as error:
             return Finding(trial.cause, trial.change, error=str(error))
 
@@ -131,8 +109,14 @@ def diagnose(
     return Diagnosis(name, setting_name, len(stored.logits), findings)
 
 
+def _spread(targets: np.ndarray, n: int) -> np.ndarray:
+    """n rows spread evenly over the set in the order of its classes, so that each has its share."""
+    order = np.argsort(targets, kind="stable")
+    return np.sort(order[np.linspace(0, len(order) - 1, min(n, len(order))).round().astype(int)])
+
+
 def _by_merit(finding: Finding) -> tuple[bool, bool, float]:
-    return bool(finding.error), not finding.explains, finding.left
+    return bool(finding.error), not finding.explains, math.inf if math.isnan(finding.left) else finding.left
 
 
 # ---- from some images to all -----------------------------------------------------------------------------
@@ -147,7 +131,7 @@ class _Scale:
         self.rows = rows
         self.indices = stored.samples.indices[rows]
         self.factor = len(stored.logits) / len(rows)
-        self._before = _rows(stored, rows)
+        self._before = rows_of(stored, rows)
 
     def finding(self, cause: str, change: str, after: Outputs) -> Finding:
         differences = self._differences(after)
@@ -165,7 +149,7 @@ class _Scale:
         names = [c.reference.metric for c in self.checks]
 
         def difference(rows: np.ndarray) -> np.ndarray:
-            one, other = (self._values(_rows(o, rows), names) for o in (after, self._before))
+            one, other = (self._values(rows_of(o, rows), names) for o in (after, self._before))
             return one - other
 
         n = len(self.rows)
@@ -175,6 +159,7 @@ class _Scale:
         counts = np.array([name.startswith(_COUNTS) for name in names])
         parts[:, counts] *= n / (n - n / groups)  # counts of the remaining images, as of all of them
         error = np.sqrt((groups - 1) / groups * ((parts - parts.mean(axis=0)) ** 2).sum(axis=0))
+        error *= math.sqrt(max(0.0, 1 - 1 / self.factor))  # all images leave nothing to chance
         return {name: (float(w), float(e)) for name, w, e in zip(names, whole, error, strict=True)}
 
     def _values(self, outputs: Outputs, names: Sequence[str]) -> np.ndarray:
@@ -191,16 +176,11 @@ def _judged(checks: Sequence[Check], cause: str, change: str, guesses: Mapping[s
         reached &= miss <= reference.tolerance + guess.margin
         if not c.inside:
             left.append(miss / abs(c.difference))
-    mean = float(np.mean(left))
+    mean = float(np.mean(left)) if left else math.nan
     return Finding(cause, change, guesses, mean, bool(reached and mean < 0.5), images)
 
 
-def _rows(outputs: Outputs, rows: np.ndarray) -> Outputs:
-    extras = {name: array[rows] for name, array in outputs.extras.items()}
-    return Outputs(np.asarray(outputs.logits)[rows], outputs.samples.rows(rows), extras)
-
-
-# ---- what is tried ---------------------------------------------------------------------------------------
+# ---- without running anything ----------------------------------------------------------------------------
 
 
 def _aggregations(checks: Sequence[Check], setting: EvalSetting, stored: Outputs) -> Iterator[Finding]:
@@ -223,105 +203,3 @@ def _plain(metric: str) -> str:
     """The metric's name without the aggregation at its end."""
     base, _, last = metric.rpartition("_")
     return base if last in RULES else metric
-
-
-def _trials(
-    registry: Registry, model: Model, setting: EvalSetting, checks: Sequence[Check], roots: Sequence[Path]
-) -> Iterator[Trial]:
-    model = replace(model, classifier_loader=cache(model.classifier_loader))
-    yield Trial("stored result", "run again as registered now", model, setting)
-    for change, normalization in _normalisations(model):
-        yield Trial("normalisation", change, replace(model, normalization=normalization), setting)
-    transform = setting.transforms_for(model)[1]
-    if isinstance(model.transform, StandardTransform) and isinstance(transform, StandardTransform):
-        for change, other in _geometries(model.transform, setting):
-            # The transform as it stands is what is tried, so the setting must not replace it again.
-            yield Trial("resize and crop", change, replace(model, transform=other), replace(setting, resize=None))
-        if not _fits(setting, transform, roots):
-            for kind in _INTERPOLATIONS:
-                if kind != transform.interpolation:
-                    other = replace(model.transform, interpolation=kind)
-                    yield Trial("interpolation", kind, replace(model, transform=other), setting)
-    for name in dict.fromkeys(n for c in checks for n in c.reference.models if n != model.name):
-        try:
-            yield Trial("loading route", name, registry.model(name), setting)
-        except TestbedError:
-            continue  # a name that nothing here can load
-
-
-def _normalisations(model: Model) -> Iterator[tuple[str, StandardNormalization | None]]:
-    own = model.normalization
-    for change, other in _NORMALISATIONS.items():
-        if other != own:
-            yield change, other
-    if isinstance(own, StandardNormalization):
-        space = "BGR" if own.input_space == "RGB" else "RGB"
-        yield f"{space} instead of {own.input_space}", replace(own, input_space=space)
-
-
-def _geometries(own: StandardTransform, setting: EvalSetting) -> Iterator[tuple[str, StandardTransform]]:
-    """Transforms to the same input size; where pictures are shown whole, the model's own is the usual mistake."""
-    crop = own.img_crop_size
-    used = own.whole() if setting.resize == "whole" else own
-    tried = [used]
-    candidates = [("the whole picture, nothing cropped", own.whole()), (_described(own), own)]
-    if isinstance(crop, int) and setting.resize is None:
-        others = [StandardTransform(math.floor(crop / ratio), crop, own.interpolation) for ratio in _CROP_RATIOS]
-        candidates += [(_described(other), other) for other in others]
-    for change, candidate in candidates:
-        if candidate not in tried:
-            tried.append(candidate)
-            yield change, candidate
-
-
-def _described(transform: StandardTransform) -> str:
-    return f"shorter side to {transform.img_resize_size}, centre crop of {transform.img_crop_size}"
-
-
-def _fits(setting: EvalSetting, transform: StandardTransform, roots: Sequence[Path]) -> bool:
-    """Whether the first picture passes without being resized, as stimuli made for this input size do."""
-    assert setting.dataset is not None
-    try:
-        image = setting.dataset.open(roots).load(0)
-        size = setting.transform(image).size if setting.transform else image.size
-    except TestbedError:
-        return False
-    return transform.img_crop_size is None and transform.img_resize_size == (size[1], size[0])
-
-
-def _run(
-    trial: Trial, scale: _Scale, checkpoint: str | None, roots: Sequence[Path], devices: Sequence[str] | None
-) -> Outputs:
-    """The trial's outputs on the chosen images, by the code every evaluation goes through."""
-    from testbed.run.devices import chosen_devices
-    from testbed.run.evaluate import run_evaluations
-    from testbed.run.options import RunOptions
-    from testbed.store.database import open_store
-
-    setting = replace(trial.setting, idx_subsample_list=[int(i) for i in scale.indices], derived_from=None, size=None)
-    object.__setattr__(setting, "noise_key", trial.setting.noise_key)
-    registry = Registry()
-    registry.models.add(trial.model, "diagnosis")
-    registry.eval_settings.add(setting, "diagnosis")
-    with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
-        store = open_store(str(Path(folder) / "results.db"), create=True)
-        options = RunOptions(
-            data_roots=tuple(map(str, roots)), cache_gb=0, chunk_size=len(scale.rows), checkpoint=checkpoint
-        )
-        report = run_evaluations(
-            registry,
-            store,
-            [trial.model.name],
-            [setting.name],
-            options,
-            devices=list(devices or chosen_devices())[:1],
-            inline=True,
-            quiet=True,
-        )
-        if report.failed:
-            raise TestbedError(report.failed[0].error)
-        (pair,) = report.plan.pairs
-        outputs = outputs_of(store, registry, queries.completed(store, pair.stored_model, setting.name))
-        kept: Outputs = _rows(outputs, np.arange(len(outputs.logits)))  # in memory: the files go with the folder
-        store.engine.dispose()
-    return kept

@@ -1,0 +1,55 @@
+"""What the files of ImageNet settings share: the validation set, class lists, the tenth of the images."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from testbed import EvalSetting, StandardDataset, registry
+from testbed.metrics.classification import classification
+
+PUBLISHED = "imagenet-testbed"  # tag of the settings that carry a name of the ImageNet Testbed (Taori et al. 2020)
+VAL_SIZE = 50_000
+SEVERITIES = range(1, 6)
+
+VAL = StandardDataset(
+    name="val",
+    also=("imagenet/val", "ILSVRC2012/val"),
+    labels="imagenet",
+    source="register at image-net.org, ILSVRC2012 validation images, sorted into wnid folders",
+)
+
+
+@cache
+def class_list(name: str) -> tuple[int, ...]:
+    return tuple(registry.metadata(__file__, "imagenet_subsets.json")[name])
+
+
+@cache
+def ten_percent() -> tuple[int, ...]:
+    """Five images of each class, drawn with replacement as published: 5000 places, 4799 distinct images."""
+    return tuple(registry.metadata(__file__, "imagenet_10percent.json"))
+
+
+def add(name: str, *tags: str, **what: Any) -> None:
+    """A setting that reports accuracy and calibration unless it says otherwise."""
+    what = {"metrics_fn": classification, **what}
+    registry.add_eval_setting(EvalSetting(name=name, tags=("imagenet", *tags), **what))
+
+
+def add_with_tenth(name: str, *tags: str, **what: Any) -> None:
+    """A setting over all validation images, and its child over a tenth of them, read from the same logits.
+
+    Noise is drawn per image here, so this is exact for perturbed images too.
+    """
+    add(name, *tags, size=VAL_SIZE, **what)
+    child = f"{name}_10percent"
+    add(
+        child,
+        *tags,
+        "10percent",
+        derived_from=name,
+        parent_eval_setting=name,
+        idx_subsample_list=ten_percent(),
+        size=5_000,
+    )

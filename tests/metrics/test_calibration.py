@@ -1,0 +1,108 @@
+"""Calibration against scikit-learn, scipy and plain loops."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+from sklearn.metrics import log_loss
+
+from testbed.metrics import calibration as c
+
+
+def case(n=600, classes=7, scale=2.0, seed=0):
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(0, classes, n)
+    logits = rng.normal(size=(n, classes)) * scale
+    logits[np.arange(n), targets] += 1.5
+    return logits.astype(np.float32), targets
+
+
+def test_nll_is_scikit_learns_log_loss():
+    logits, targets = case()
+    p = softmax(logits.astype(np.float64), axis=1)
+    found = c.nll(logits, targets)
+    assert found.value == pytest.approx(log_loss(targets, p, labels=range(7)), rel=1e-5)
+    assert found.ci_low < found.value < found.ci_high
+    assert found.n == 600
+
+
+def test_brier_is_the_squared_distance_from_the_labels_corner():
+    logits, targets = case()
+    p = softmax(logits.astype(np.float64), axis=1)
+    assert c.brier(logits, targets).value == pytest.approx(((p - np.eye(7)[targets]) ** 2).sum(1).mean(), rel=1e-5)
+
+
+def by_loop(logits, targets, edges):
+    """Naeini et al. 2015, bin by bin: (edge, next edge]."""
+    p = softmax(logits.astype(np.float64), axis=1)
+    confidence, right = p.max(1), p.argmax(1) == targets
+    total = 0.0
+    for low, high in pairwise(edges):
+        inside = (confidence > low) & (confidence <= high)
+        if inside.any():
+            total += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
+    return 100 * total
+
+
+@pytest.mark.parametrize("bins", [5, 15])
+def test_ece_is_the_gap_over_equal_width_bins(bins):
+    logits, targets = case()
+    found = c.ece(logits, targets, bins)
+    assert found.value == pytest.approx(by_loop(logits, targets, np.linspace(0, 1, bins + 1)), abs=1e-3)
+    assert found.ci_low <= found.value <= found.ci_high
+
+
+def test_adaptive_ece_has_equally_many_images_per_bin():
+    logits, targets = case(n=60)
+    p = softmax(logits.astype(np.float64), axis=1)
+    order = np.argsort(p.max(1))
+    gap = (p.argmax(1) == targets) - p.max(1)
+    expected = 100 * np.mean([abs(gap[part].mean()) for part in np.split(order, 15)])
+    assert c.adaptive_ece(logits, targets).value == pytest.approx(expected, abs=1e-3)
+
+
+def test_ece_worked_by_hand():
+    # Two images at confidence 0.9 (one wrong), two at 0.6 (both right): (2 * |0.5 - 0.9| + 2 * |1 - 0.6|) / 4 = 0.4
+    logits = np.log(np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.4, 0.6]]))
+    assert c.ece(logits, np.array([0, 1, 0, 1])).value == pytest.approx(40, abs=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0, 8.0])
+def test_temperature_is_the_one_a_general_optimiser_finds(scale):
+    logits, targets = case(scale=scale)
+
+    def loss(log_t):
+        return -log_softmax(logits.astype(np.float64) / np.exp(log_t), axis=1)[np.arange(600), targets].mean()
+
+    best = np.exp(minimize_scalar(loss, bounds=(-4, 4), method="bounded", options={"xatol": 1e-8}).x)
+    assert c.fit_temperature(logits, targets) == pytest.approx(best, rel=1e-4)
+
+
+def test_temperature_of_a_model_that_is_never_wrong_ends_at_the_bound():
+    logits = np.array([[5.0, 0.0], [0.0, 5.0]])
+    assert 0 < c.fit_temperature(logits, np.array([0, 1])) < 0.1
+
+
+def test_temperature_mends_an_overconfident_model():
+    logits, targets = case(n=4000)
+    found = c.calibration(6 * logits, targets)
+    assert found["ece_at_temperature"].value < found["ece"].value / 3
+    assert found["nll_at_temperature"].value < found["nll"].value
+
+
+def test_images_without_a_label_are_left_out():
+    logits, targets = case()
+    hidden = np.where(np.arange(600) % 3 == 0, -1, targets)
+    kept = hidden >= 0
+    assert c.nll(logits, hidden) == c.nll(logits[kept], targets[kept])
+
+
+def test_rows_are_read_in_parts_without_changing_the_result(monkeypatch):
+    logits, targets = case()
+    whole = c.scores(logits, targets)
+    monkeypatch.setattr(c, "_ROWS_AT_ONCE", 7)
+    parts = c.scores(logits, targets)
+    np.testing.assert_allclose(parts.nll, whole.nll, atol=1e-6)
+    np.testing.assert_allclose(parts.brier, whole.brier, atol=1e-6)

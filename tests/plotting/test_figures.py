@@ -1,0 +1,300 @@
+"""Every figure from a small database: it is drawn, says what it shows, and answers wrong names in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import stored_results
+from shared_data import PROJECT
+from testbed.stats.paired import difference, mcnemar
+from testbed.store import published
+from testbed.store.database import open_store
+
+from .conftest import IMAGES, MODELS, SHIFTS, add_result, looks_drawn, share
+
+FIGURES = [
+    ("scatter", ["--x", "toy", "--y", "toy.*"]),
+    (
+        "scatter",
+        ["--x", "toy", "--y", "toy.blur.1,toy.noise.2", "--axis", "linear", "--highlight", "abo*", "--no-names"],
+    ),
+    ("scatter", ["--x", "toy", "--y", "toy.blur.1", "--axis", "probit", "--method", "theil-sen", "--types", "robust"]),
+    ("scatter", ["--x", "toy", "--y", "toy.blur.1", "--models", "above"]),
+    ("grid", []),
+    ("grid", ["--severities", "--sort", "toy"]),
+    ("effective_robustness", ["--x", "toy.blur.*", "--y", "toy.noise.*", "--standard"]),
+    ("calibration", ["--models", "line_a", "above", "--eval-settings", "toy"]),
+    ("compare", ["above", "line_b"]),
+]
+
+
+@pytest.mark.parametrize(("script", "arguments"), FIGURES)
+def test_a_figure_is_written_as_pdf_and_png(small_db, draw, tmp_path, script, arguments):
+    out = tmp_path / "new folder" / "v2.of.mine"
+    result = draw(script, *arguments, "--db", small_db, "--out", out)
+    assert "wrote" in result.output
+    assert looks_drawn(out.with_name("v2.of.mine.png"))
+    assert out.with_name("v2.of.mine.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_severity_curves_and_corruption_errors_are_written(small_db, draw, tmp_path):
+    draw("corruptions", "--db", small_db, "--out", tmp_path / "c", "--reference-model", "line_a")
+    assert looks_drawn(tmp_path / "c-curves.png")
+    assert looks_drawn(tmp_path / "c-mce.png")
+
+
+def test_the_same_results_give_the_same_files(small_db, draw, tmp_path):
+    for name in ("one", "two"):
+        draw("scatter", "--x", "toy", "--y", "toy.*", "--db", small_db, "--out", tmp_path / name)
+    for ending in (".png", ".pdf"):
+        assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "words"),
+    [
+        ("scatter", ["--x", "toi", "--y", "toy.*"], "no results on 'toi'; did you mean toy"),
+        ("scatter", ["--x", "toy", "--y", "avg_pgd"], "'avg_pgd' needs 4 settings without results, such as pgd.l2"),
+        (
+            "scatter",
+            ["--x", "toy", "--y", "toy.*", "--models", "lin_a"],
+            "no results of model 'lin_a'; did you mean line_a",
+        ),
+        ("scatter", ["--x", "toy", "--y", "toy.*", "--highlight", "nobody"], "no results of model 'nobody'"),
+        ("scatter", ["--x", "toy", "--y", "toy.*", "--types", "stdard"], "no model type 'stdard'; expected standard, "),
+        (
+            "scatter",
+            ["--x", "toy", "--y", "toy.*", "--metric", "top5"],
+            "no results with metric 'top5'; did you mean top1",
+        ),
+        (
+            "scatter",
+            ["--x", "toy", "--y", "toy.*", "--sources", "paper"],
+            "no results from source 'paper'; expected own",
+        ),
+        (
+            "scatter",
+            ["--x", "toy", "--y", "toy.*", "--models", "above", "--min-x", "99"],
+            "no model has results on both",
+        ),
+        ("scatter", ["--x", "toy", "--y", "toy.*", "--variant", "limit=5"], "holds no results"),
+        ("effective_robustness", ["--x", "toy", "--y", "toy.*"], "no reference is known for 'toy'"),
+        ("grid", ["--eval-settings", "nix*"], "no results on 'nix*'"),
+        ("corruptions", ["--eval-settings", "toy"], "no setting here is named BASE.CORRUPTION.SEVERITY"),
+        ("calibration", ["--models", "lineA"], "no own results of model 'lineA'; did you mean line_"),
+        ("compare", ["above", "line_x"], "no own results of model 'line_x'; did you mean line_"),
+        ("table", ["--out", "table.doc"], "expected a file ending in .md, .csv, .tex"),
+        ("paper", ["--figures", "imagenetv"], "no figure 'imagenetv'; did you mean imagenetv2"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(small_db, draw, script, arguments, words):
+    result = draw(script, *arguments, "--db", small_db, fails=True)
+    assert words in result.output
+    assert len(result.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("script", ["scatter --x a --y b", "grid", "corruptions", "table", "explorer", "calibration"])
+def test_an_empty_or_missing_database_is_said_in_one_line(draw, tmp_path, script):
+    script, *arguments = script.split()
+    missing = draw(script, *arguments, "--db", tmp_path / "nothing.db", fails=True)
+    assert "there is no results database" in missing.output
+    open_store(str(tmp_path / "empty.db"), create=True)
+    empty = draw(script, *arguments, "--db", tmp_path / "empty.db", fails=True)
+    assert "no results" in empty.output or "no stored logits" in empty.output
+    assert len(empty.output.strip().splitlines()) == 1
+
+
+def test_a_script_runs_from_anywhere_and_its_help_loads_nothing_heavy(tmp_path):
+    script = [sys.executable, "-X", "importtime", str(PROJECT / "plotting" / "scatter.py"), "--help"]
+    told = subprocess.run(script, capture_output=True, text=True, cwd=tmp_path, check=True)
+    loaded = {line.split("|")[-1].strip().split(".")[0] for line in told.stderr.splitlines()}
+    assert "numpy" in loaded
+    assert not loaded & {"torch", "pandas", "matplotlib"}
+    assert "--fit-json" in told.stdout
+
+
+# ---- what the numbers are --------------------------------------------------------------------------------
+
+
+def fit_of(draw, db, tmp_path, *arguments):
+    files = ("--db", db, "--out", tmp_path / "figure.png", "--fit-json", tmp_path / "fit.json")
+    result = draw("scatter", *arguments, *files)
+    return json.loads((tmp_path / "fit.json").read_text()), result.output
+
+
+def test_the_line_goes_through_standard_models_whatever_is_shown(small_db, draw, tmp_path):
+    fit, _ = fit_of(draw, small_db, tmp_path, "--x", "toy", "--y", "toy.*")
+    shown, _ = fit_of(draw, small_db, tmp_path, "--x", "toy", "--y", "toy.*", "--models", "above")
+    assert fit["through"] == ["line_a", "line_b", "line_c", "line_d", "line_e"]
+    assert fit["slope"] == shown["slope"]
+    named, _ = fit_of(draw, small_db, tmp_path, "--x", "toy", "--y", "toy.*", "--fit-models", "line_[abc]", "above")
+    assert named["through"] == ["line_a", "line_b", "line_c", "above"]
+    (above,) = [row for row in fit["models"] if row["model"] == "above"]
+    assert above["effective_robustness"] > 5
+    low, high = above["effective_robustness_interval"]
+    assert low < above["effective_robustness"] < high
+
+
+def test_too_few_standard_models_make_no_line(small_db, draw, tmp_path):
+    arguments = ("--x", "toy", "--y", "toy.*", "--fit-type", "robust", "--db", small_db)
+    draw("scatter", *arguments, "--out", tmp_path / "figure.png")
+    assert looks_drawn(tmp_path / "figure.png")
+    result = draw("scatter", *arguments, "--fit-json", tmp_path / "fit.json", fails=True)
+    assert "too few standard models" in result.output
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(str(tmp_path / "results.db"), create=True)
+
+
+def add_share(store, model, setting, right, n=100, tags=("standard",)):
+    store.ensure_model(model, tags=list(tags))
+    stored_results.add(store, model, setting, metrics={"top1": share(right, n)})
+
+
+def test_a_model_at_0_or_100_percent_is_drawn_at_the_edge_of_a_logit_axis(store, draw, tmp_path):
+    for i, (clean, shifted) in enumerate([(70, 50), (80, 62), (90, 75), (100, 95), (60, 0)]):
+        add_share(store, f"m{i}", "clean", clean)
+        add_share(store, f"m{i}", "shifted", shifted)
+    fit, _ = fit_of(draw, tmp_path / "results.db", tmp_path, "--x", "clean", "--y", "shifted", "--names")
+    assert fit["clip"] == pytest.approx(0.5)  # half of one image in a hundred
+    assert looks_drawn(tmp_path / "figure.png")
+
+
+def test_a_mean_lacks_models_that_lack_one_of_its_settings(store, draw, tmp_path):
+    for model, settings in {"a": "xyz", "b": "xyz", "c": "xyz", "partial": "xy"}.items():
+        for place, setting in enumerate(settings):
+            add_share(store, model, f"s.{setting}", 50 + 10 * place + ord(model[0]) % 7)
+    fit, told = fit_of(draw, tmp_path / "results.db", tmp_path, "--x", "s.x", "--y", "s.[yz]")
+    assert {row["model"] for row in fit["models"]} == {"a", "b", "c"}
+    assert fit["y"]["eval_settings"] == ["s.y", "s.z"]
+    assert "left out for want of results on all of x and y: partial" in told
+
+
+def test_the_interval_of_a_mean_is_the_mean_of_the_intervals(small_db):
+    from _results import load
+
+    results = load(open_store(small_db))
+    mean, parts = results.column("toy.*"), [results.column(name) for name in SHIFTS]
+    for name in ("value", "low", "high"):
+        np.testing.assert_allclose(getattr(mean, name), np.mean([getattr(p, name) for p in parts], axis=0))
+    assert mean.n.tolist() == [IMAGES] * len(MODELS)
+    narrow = load(open_store(small_db), confidence=0.5).column("toy")
+    assert (narrow.low > results.column("toy").low).all()
+
+
+def test_a_tenth_of_the_images_stands_in_for_the_whole_and_frames_for_their_columns(store):
+    from _results import load
+
+    add_share(store, "whole", "pgd", 40)
+    add_share(store, "whole", "pgd_10percent", 30, n=50)
+    add_share(store, "tenth", "pgd_10percent", 30, n=50)
+    stored_results.add(store, "tenth", "video", metrics={"pm0": share(8, 10), "pm10": share(5, 10)})
+    results = load(store)
+    assert dict(zip([p.model for p in results.points], results.column("pgd").value, strict=True)) == {
+        "whole": 40,
+        "tenth": 60,
+    }
+    assert results.column("pgd").n.tolist() == [100, 50]
+    assert results.column("video_pm10").value[1] == 50
+
+
+def test_an_own_model_lands_among_published_ones_without_moving_their_line(store, draw, tmp_path):
+    cells = {f"paper_{i}": {"clean": 60.0 + 5 * i, "shifted": 50.0 + 6 * i + i % 2} for i in range(6)}
+    table = published.Published({**cells, "new": {"clean": 70.0, "shifted": 60.0}}, ["clean", "shifted"], "p.csv", "00")
+    types = dict.fromkeys(cells, "standard")
+    published.import_published(store, table, types, "paper", {"clean": 1000, "shifted": 1000})
+    arguments = ("--x", "clean", "--y", "shifted")
+    before, _ = fit_of(draw, tmp_path / "results.db", tmp_path, *arguments)
+    for model in ("new", "paper_0"):
+        add_share(store, model, "clean", 75)
+        add_share(store, model, "shifted", 74)
+    after, _ = fit_of(draw, tmp_path / "results.db", tmp_path, *arguments)
+    assert (after["slope"], after["n"]) == (before["slope"], 6)
+    new = {row["source"]: row for row in after["models"] if row["model"] == "new"}
+    assert (new["own"]["y"], new["paper"]["y"]) == (74, 60)
+    own, _ = fit_of(draw, tmp_path / "results.db", tmp_path, *arguments, "--fit-sources", "paper", "--sources", "paper")
+    assert len(own["models"]) == 7
+
+
+# ---- from logits -----------------------------------------------------------------------------------------
+
+
+def test_a_comparison_gives_the_paired_statistics_of_each_setting(small_db, draw, tmp_path):
+    from _logits import answers, with_logits
+
+    draw("compare", "above", "line_b", "--db", small_db, "--out", tmp_path / "c.png", "--json", tmp_path / "c.json")
+    found = {row["eval_setting"]: row for row in json.loads((tmp_path / "c.json").read_text())}
+    assert set(found) == {"toy", *SHIFTS}
+    store = open_store(small_db)
+    pair = [answers(store, with_logits(store, [m], ["toy.blur.1"])[0]).correct for m in ("above", "line_b")]
+    row, expected = found["toy.blur.1"], difference(*pair)
+    assert (row["difference"], row["low"], row["high"]) == pytest.approx((expected.value, expected.low, expected.high))
+    assert row["p_value"] == pytest.approx(mcnemar(*pair).p_value)
+    assert row["significant"]
+
+
+def test_images_are_matched_by_name_and_odd_metrics_left_out(store, draw, tmp_path):
+    rng = np.random.default_rng(1)
+    targets = rng.integers(0, 5, 40)
+    add_result(store, "a", "same", [], targets, rng.random(40) < 0.9)
+    add_result(store, "b", "same", [], targets[:30], rng.random(30) < 0.5)
+    for model in "ab":
+        logits = rng.normal(size=(10, 5)).astype(np.float32)
+        stored_results.add(store, model, "odd", logits=logits, metrics={"top1": share(10, 10)})
+    arguments = ("a", "b", "--db", tmp_path / "results.db", "--out", tmp_path / "c.png", "--json", tmp_path / "c.json")
+    told = draw("compare", *arguments).output
+    (row,) = json.loads((tmp_path / "c.json").read_text())
+    assert (row["eval_setting"], row["n"]) == ("same", 30)
+    assert "left out: a on odd: its accuracy is not the share of best columns" in told
+
+
+def test_holm_marks_the_small_p_values_only():
+    from compare import Compared, mark_significant
+
+    p_values = [0.04, 0.001, 0.012, 0.9]  # against 0.05 / 4, / 3, / 2, / 1
+    marked = mark_significant([Compared(str(p), 1.0, 0.0, 2.0, 9, 1, 1, p) for p in p_values])
+    assert [c.significant for c in marked] == [False, True, True, False]
+
+
+def test_reliability_by_hand():
+    from _logits import Answers
+    from calibration import reliability
+
+    sure = np.array([0.55, 0.55, 0.95, 0.95, 0.95, 1.0])
+    right = np.array([True, False, True, True, True, False])
+    found = reliability(Answers(np.arange(6), right, sure), bins=10)
+    assert found.count.tolist() == [0, 0, 0, 0, 0, 2, 0, 0, 0, 4]
+    assert found.accuracy[[5, 9]].tolist() == [0.5, 0.75]
+    expected = 2 / 6 * abs(0.55 - 0.5) + 4 / 6 * abs((3 * 0.95 + 1) / 4 - 0.75)
+    assert found.expected_error == pytest.approx(expected)
+    assert (found.low[9] < 0.75 < found.high[9]) and np.isnan(found.low[0])
+
+
+# ---- tables ----------------------------------------------------------------------------------------------
+
+
+def test_tables_hold_the_same_numbers_in_every_format(store, draw, tmp_path):
+    add_share(store, "a|b_50%", "val_1", 50)
+    add_share(store, "second", "val_1", 25)
+    db = ("--db", tmp_path / "results.db", "--eval-settings", "val_1")
+    markdown = draw("table", *db, "--no-intervals").output.splitlines()
+    assert markdown == [
+        "| model | type | val_1 |",
+        "| --- | --- | ---: |",
+        "| a\\|b_50% | standard | 50.00 |",
+        "| second | standard | 25.00 |",
+    ]
+    draw("table", *db, "--out", tmp_path / "t.csv", "--digits", 1)
+    assert (tmp_path / "t.csv").read_text().splitlines()[:2] == [
+        "model,type,val_1,val_1 low,val_1 high",
+        "a|b_50%,standard,50.0,39.8,60.2",  # Clopper-Pearson of 50 in 100, as in every table
+    ]
+    draw("table", *db, "--out", tmp_path / "t.tex")
+    assert r"a|b\_50\% & standard & 50.00 [39.83, 60.17] \\" in (tmp_path / "t.tex").read_text()
