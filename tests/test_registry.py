@@ -344,3 +344,17 @@ def test_setting_made_on_the_spot_can_be_put_on_the_shelf(folder):
     assert entries.expand_eval_settings(["her?"]) == ["here"]
     with pytest.raises(EntryError, match="'here' is declared twice: at notebook and at again"):
         entries.eval_settings.add(EvalSetting(name="here", derived_from="val"), "again")
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ({"a": ["b"], "b": ["a"]}, "group 'a' holds itself: a > b > a"),
+        ({"a": ["no-such-setting"]}, "group 'a' names 'no-such-setting', but there is no such eval setting"),
+    ],
+)
+def test_group_that_cannot_be_expanded_is_refused_in_words(groups, words):
+    registry = Registry()
+    registry.eval_settings.groups = {name: tuple(members) for name, members in groups.items()}
+    with pytest.raises(EntryError, match=re.escape(words)):
+        registry.expand_eval_settings(["a"])

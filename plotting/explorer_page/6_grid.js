@@ -10,7 +10,7 @@ function drawGrid() {
   const rows = MODELS.filter((m) => isWanted(m) && isFound(m));
   const by = isKnown(state.sort) ? column(state.sort).value : null;
   const sign = state.up ? 1 : -1;
-  const sortable = (m) => (by && Number.isFinite(by[m.index]) ? by[m.index] : sign * -Infinity * -1);
+  const sortable = (m) => (by && Number.isFinite(by[m.index]) ? by[m.index] : sign * Infinity);
   if (by) rows.sort((a, b) => sign * (sortable(a) - sortable(b)) || a.index - b.index);
   table = { rows, columns };
   document.getElementById("grid-note").textContent = `${rows.length} models x ${columns.length} settings; a click on a setting sorts by it.`;

@@ -58,6 +58,8 @@ def save_logits(
     for evaluation in found:
         if evaluation.version == newest:
             path = folder / f"{files.safe_name(evaluation.model)}.npz"
+            if path in written:  # two names that differ only in what a file name cannot hold
+                path = path.with_name(f"{path.stem}-{evaluation.id}.npz")
             _write(path, outputs_of(store, registry, evaluation))
             manifest.append({"file": path.name, "sha256": files.sha256_of(path), **_described(store, evaluation)})
             written.append(path)
@@ -111,8 +113,16 @@ def import_logits(store: Store, registry: Registry, folder: Path, override: bool
 def _import_one(
     store: Store, registry: Registry, folder: Path, item: dict[str, Any], override: bool
 ) -> tuple[str, str]:
-    path, model, setting = folder / item["file"], item["model"], item["eval_setting"]
-    if files.sha256_of(path) != item["sha256"]:
+    try:
+        path, model, setting, sha256 = folder / item["file"], item["model"], item["eval_setting"], item["sha256"]
+        whole = files.sha256_of(path) == sha256
+    except (KeyError, TypeError) as error:
+        raise StoreError(
+            f"{folder / MANIFEST}: expected what --save-logits writes, got an item without {error}"
+        ) from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    if not whole:
         raise StoreError(f"{path} is not what its manifest says: the checksum differs")
     there = queries.evaluations(store, model, setting, item["variant"])
     if not override and any(e.status == "completed" and e.version == item["version"] for e in there):

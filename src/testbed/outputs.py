@@ -41,7 +41,7 @@ def outputs_of(store: Store, registry: Registry, evaluation: queries.Evaluation)
         if not len(stored.bad_rows):
             return outputs
         return _take(outputs, np.setdiff1d(np.arange(len(stored.logits)), stored.bad_rows))
-    parents = [e for e in queries.evaluations(store) if e.id == evaluation.row["derived_from_id"]]
+    parents = queries.evaluations(store, id=evaluation.row["derived_from_id"] or -1)
     if not parents:
         raise StoreError(f"{evaluation.model} on {evaluation.eval_setting} has no logits and no parent that has")
     setting = registry.eval_setting(evaluation.eval_setting)

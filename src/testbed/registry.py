@@ -43,6 +43,8 @@ class Shelf(Generic[Entry]):
     aggregates: dict[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)  # of groups, by name
 
     def add(self, entry: Entry, origin: str) -> None:
+        if entry.name in self.groups:
+            raise EntryError(f"{self.kind} '{entry.name}' has the name of a group")
         if entry.name in self.entries:
             raise EntryError(
                 f"{self.kind} '{entry.name}' is declared twice: at {self.origins[entry.name]} and at {origin}"
@@ -53,12 +55,18 @@ class Shelf(Generic[Entry]):
     def tagged(self, tag: str) -> list[str]:
         return [name for name, entry in self.entries.items() if tag in entry.tags]
 
-    def expand(self, token: str) -> list[str]:
+    def expand(self, token: str, inside: tuple[str, ...] = ()) -> list[str]:
         """The names a word on the command line stands for; empty where it stands for none."""
         if token in self.entries:
             return [token]
         if token in self.groups:
-            return list(dict.fromkeys(n for member in self.groups[token] for n in self.expand(member)))
+            if token in inside:
+                raise EntryError(f"group '{token}' holds itself: {' > '.join((*inside, token))}")
+            members = {m: self.expand(m, (*inside, token)) for m in self.groups[token]}
+            empty = [m for m, names in members.items() if not names]
+            if empty:
+                raise EntryError(f"group '{token}' names '{empty[0]}', but there is no such {self.kind}")
+            return list(dict.fromkeys(name for names in members.values() for name in names))
         if token == "all":
             return list(self.entries)
         if any(c in token for c in "*?["):

@@ -111,9 +111,13 @@ def read_tensors(path: Path) -> Any:
             from safetensors.torch import load_file
 
             return load_file(path)
+        import argparse
+
         import torch
 
-        return torch.load(path, map_location="cpu", weights_only=True)
+        # Training scripts put their arguments beside the weights; a Namespace runs no code.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         first = str(error).splitlines()[0] if str(error) else ""
         raise ModelError(

@@ -168,3 +168,42 @@ def test_overwrite_runs_again_and_derived_results_follow(tmp_path):
     assert queries.completed(store, "tiny_a", "tiny-even").row["derived_from_id"] == second.id
     assert not (store.folder / first.row["logits_path"]).exists()
     assert second.row["logits_sha256"] == first.row["logits_sha256"]
+
+
+def test_result_derived_from_an_older_version_is_derived_again(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"])
+    import sqlalchemy as sa
+
+    from testbed.store import schema
+
+    with store.writing() as connection:  # as if both had been made from version 0 of `tiny`
+        connection.execute(
+            sa.update(schema.eval_settings).where(schema.eval_settings.c.name == "tiny").values(version=0)
+        )
+    report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny-even"])
+    assert [p.setting.name for p in report.outcome.completed] == ["tiny"]
+    assert [p.setting.name for p in report.outcome.derived] == ["tiny-even"]
+    parent = queries.completed(store, "tiny_a", "tiny-even").row["derived_from_id"]
+    assert queries.evaluations(store, id=parent)[0].version == 1
+
+
+def test_plan_of_many_pairs_is_made_in_linear_time(tmp_path):
+    """400 settings derived from one, for 50 models: each looks for its parent once."""
+    from testbed import EvalSetting, Model
+    from testbed.registry import Registry
+    from testbed.run.options import RunOptions
+    from testbed.run.plan import make_plan
+    from testbed.store.database import open_store
+
+    registry = Registry()
+    registry.load_folder(tiny.REGISTRY)
+    for i in range(400):
+        registry.eval_settings.add(EvalSetting(name=f"child-{i}", derived_from="tiny", class_sublist=[i % 10]), "here")
+    for i in range(50):
+        registry.models.add(Model(f"model-{i}", None, lambda: None, 1), "here")
+    store = open_store(str(tmp_path / "results.db"), create=True)
+    plan = make_plan(registry, store, ["model-*"], ["child-*"], RunOptions())
+    assert len(plan.having("derive")) == 20_000
+    assert len(plan.having("run")) == 50
+    parent = plan.having("run")[7]
+    assert [p.stored_model for p in plan.children_of(parent)] == ["model-7"] * 400

@@ -177,10 +177,12 @@ def _print_missing(missing: list[Reference]) -> None:
 def _diagnoses(context: Context, checks: list[Check]) -> list[Diagnosis]:
     """What explains each pair with a number outside; the images to try it on are --diagnose-images, 0 tries none."""
     from testbed.references import diagnose
+    from testbed.run.pool import keep_freed_memory
 
     n_images = _images(context, diagnose.IMAGES)
     if n_images == 0:
         return []
+    keep_freed_memory()  # trials run in this process
     found = []
     for pair in dict.fromkeys((c.model, c.reference.eval_setting) for c in checks if not c.inside):
         its = [c for c in checks if (c.model, c.reference.eval_setting) == pair]

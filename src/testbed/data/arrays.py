@@ -15,7 +15,7 @@ from testbed.data.locate import find
 from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
 from testbed.errors import DataError, EntryError
 
-_HASHED_IMAGES = 1024  # a fingerprint reads this many images, evenly spaced
+_HASHED_BYTES = 1 << 29  # a fingerprint reads no more of the pixels than this, evenly spaced
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,15 @@ class ArrayDataset(Dataset):
         targets = np.full(n, UNKNOWN, dtype=np.int64) if labels is None else np.asarray(labels, dtype=np.int64)
         if targets.shape != (n,):
             raise DataError(f"{self.describe()}: expected {n} labels, got shape {targets.shape}")
-        probe = np.unique(np.linspace(0, n - 1, _HASHED_IMAGES).astype(np.int64))
+        most = max(1, _HASHED_BYTES // max(1, images[0].nbytes))
+        probe = images if n <= most else images[np.linspace(0, n - 1, most).astype(np.int64)]
         return Samples(
             ids=[f"{i:06d}" for i in range(n)],
             targets=targets,
             load=_ArrayLoader(images),
-            fingerprint=fingerprint_of(str(images.shape), targets.tobytes(), images[probe].tobytes()),
+            fingerprint=fingerprint_of(
+                str(images.shape), targets.tobytes(), np.ascontiguousarray(probe).data.tobytes()
+            ),
             label_space="own",
             num_classes=self.num_classes,
         )

@@ -95,6 +95,9 @@ class StandardDataset(Dataset):
             stray = ids[classes.index("")]
             raise DataError(f"{root}: expected images inside class folders, got {stray} beside them")
         indices, space, num_classes = class_indices(classes, self.labels, str(root))
+        empty = {e.name for e in root.iterdir() if e.is_dir() and not e.name.startswith(".")} - set(classes)
+        if empty and space == "own" and num_classes is not None:  # sorted names: leaving one out moves the others
+            raise DataError(f"{root}: the class folder {min(empty)} holds no images, so that labels would shift")
         return np.array([indices[c] for c in classes], dtype=np.int64), space, num_classes
 
 

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from testbed.data.images import read_rgb
 from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
 from testbed.errors import DataError
+
+_PER_PIXEL = 64  # smaller maps are coarse grids over a picture of any size
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,11 @@ class Explained:
 
 @dataclass(frozen=True)
 class ExplanationManifest(Dataset):
-    """The images of such a CSV, each once, without labels. Paths start at the CSV's own folder."""
+    """The images of such a CSV, each once, without labels. Paths start at the CSV's own folder.
+
+    A heatmap covers the whole picture. One with a value for every pixel was made for a picture of its size, so the
+    picture is squeezed to that size, bilinearly, as the published program does.
+    """
 
     csv: str
     source: str = ""
@@ -50,7 +57,7 @@ class ExplanationManifest(Dataset):
         sizes = np.array([(base / i).stat().st_size for i in ids], dtype=np.int64)
 
         def load(index: int) -> object:
-            return read_rgb(base / ids[index])
+            return _at_map_size(read_rgb(base / ids[index]), lines[ids[index]])
 
         return Samples(
             ids=ids,
@@ -60,6 +67,16 @@ class ExplanationManifest(Dataset):
             label_space="own",
             cache_salt=f"{path.resolve()}:{path.stat().st_mtime_ns}",
         )
+
+
+def _at_map_size(picture: Any, lines: Sequence[Explained]) -> Any:
+    from PIL import Image
+
+    shapes = [read_heatmap(e.heatmap, e.positive).shape for e in lines if e.heatmap is not None]
+    if not shapes or min(max(shapes)) < _PER_PIXEL:
+        return picture
+    height, width = max(shapes)
+    return picture.resize((width, height), Image.Resampling.BILINEAR)
 
 
 def read_explanations(path: str | Path) -> dict[str, list[Explained]]:

@@ -84,7 +84,7 @@ def setting_of(name: str, text: str) -> EvalSetting:
     return EvalSetting(
         name=name,
         dataset=ExplanationManifest(target),
-        resize="whole",  # a heatmap covers the whole picture, as in the published program
+        resize="whole",  # as heatmaps cover the whole picture, not the model's crop of it
         probe=make_probe(explainer, options, manifest=target),
         metrics_fn=explanation_metrics,
         tags=("explanations", "manifest"),

@@ -38,7 +38,8 @@ def target_rank(logits: np.ndarray, targets: np.ndarray, rows_at_once: int = 409
         part = np.asarray(logits[start : start + rows_at_once])
         target = targets[start : start + rows_at_once, None]
         own = np.take_along_axis(part, target, axis=1)
-        before = (part > own) | ((part == own) & (columns < target))
+        # Said this way round, a row with NaN is never right.
+        before = ~((part < own) | ((part == own) & (columns >= target)))
         rank[start : start + rows_at_once] = before.sum(axis=1)
     return rank
 

@@ -126,7 +126,7 @@ def adaptive_ece(logits: np.ndarray, targets: np.ndarray, bins: int = BINS) -> E
     return adaptive_ece_of(scores(logits, targets), bins)
 
 
-def fit_temperature(logits: np.ndarray, targets: np.ndarray, tolerance: float = 1e-6) -> float:
+def fit_temperature(logits: np.ndarray, targets: np.ndarray, tolerance: float = 1e-5) -> float:
     """The temperature whose softmax has the least NLL (Guo et al. 2017).
 
     The NLL is convex in 1 / temperature: Newton's steps, and halving where one would leave the bracket.
@@ -151,13 +151,15 @@ def _nll_slope(logits: np.ndarray, targets: np.ndarray, known: np.ndarray, inver
     slope = curvature = 0.0
     for start in range(0, len(known), _ROWS_AT_ONCE):
         rows = known[start : start + _ROWS_AT_ONCE]
-        part = np.asarray(_rows(logits, rows), dtype=np.float64)
+        part = np.asarray(_rows(logits, rows), dtype=np.float32)
         part = part - part.max(axis=1, keepdims=True)
-        p = np.exp(inverse * part)
-        p /= p.sum(axis=1, keepdims=True)
-        mean = (p * part).sum(axis=1)
+        p = np.exp(np.float32(inverse) * part)
+        total = p.sum(axis=1, dtype=np.float64)
+        p *= part
+        mean = p.sum(axis=1, dtype=np.float64) / total
+        square = np.einsum("ij,ij->i", p, part, dtype=np.float64) / total
         slope += float((mean - np.take_along_axis(part, targets[rows][:, None], axis=1)[:, 0]).sum())
-        curvature += float(((p * part**2).sum(axis=1) - mean**2).sum())
+        curvature += float((square - mean**2).sum())
     return slope / len(known), curvature / len(known)
 
 

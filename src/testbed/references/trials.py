@@ -112,7 +112,8 @@ def run(
     from testbed.run.options import RunOptions
     from testbed.store.database import open_store
 
-    setting = replace(trial.setting, idx_subsample_list=[int(i) for i in indices], derived_from=None, size=None)
+    chosen = [int(i) for i in indices]
+    setting = replace(trial.setting, idx_subsample_list=chosen, derived_from=None, size=None, controls=())
     object.__setattr__(setting, "noise_key", trial.setting.noise_key)
     registry = Registry()
     registry.models.add(trial.model, "diagnosis")

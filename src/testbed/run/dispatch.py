@@ -53,7 +53,9 @@ class Dispatcher:
         self._recorder = recorder
         self._report = report
         self._overwrite = overwrite
-        self._to_begin = deque(plan.having("run"))
+        self._to_begin: dict[str, deque[Pair]] = {}  # by model
+        for pair in plan.having("run"):
+            self._to_begin.setdefault(pair.model.name, deque()).append(pair)
         self._busy: list[Pair] = []
         self._underway: dict[int, _Underway] = {}
         self._broken_models: dict[str, str] = {}
@@ -108,7 +110,6 @@ class Dispatcher:
         """Begin a pair: of the loaded model if there is one, else of a model that nobody is working on."""
         while self._to_begin:
             pair = self._choose(loaded)
-            self._to_begin.remove(pair)
             if pair.model.name in self._broken_models:
                 self._fail(pair, self._broken_models[pair.model.name])
                 continue
@@ -134,10 +135,14 @@ class Dispatcher:
         return underway
 
     def _choose(self, loaded: str | None) -> Pair:
-        mine = [p for p in self._to_begin if p.model.name == loaded]
+        """The next pair to begin: of the loaded model, of one nobody is working on, or of the first there is."""
         taken = {u.pair.model.name for u in self._underway.values()}
-        free = [p for p in self._to_begin if p.model.name not in taken]
-        return (mine or free or list(self._to_begin))[0]
+        model = loaded if loaded in self._to_begin else next((m for m in self._to_begin if m not in taken), None)
+        model = model or next(iter(self._to_begin))
+        pair = self._to_begin[model].popleft()
+        if not self._to_begin[model]:
+            del self._to_begin[model]
+        return pair
 
     # ---- taking ------------------------------------------------------------------------------------------
 
@@ -217,9 +222,8 @@ class Dispatcher:
         self._derive_children(pair)
 
     def _derive_children(self, parent: Pair) -> None:
-        for pair in self._plan.having("derive"):
-            if self._plan.parent_of(pair) is parent and pair not in self.outcome.derived:
-                self._derive(pair)
+        for pair in self._plan.children_of(parent):
+            self._derive(pair)
 
     def _fail(self, pair: Pair, error: str, details: str = "") -> None:
         pair.error = error
@@ -229,9 +233,8 @@ class Dispatcher:
             pass  # another run has taken it over
         self.outcome.failed.append(pair)
         self._report.failed(pair, error, details)
-        for child in self._plan.having("derive"):
-            if self._plan.parent_of(child) is pair:
-                self._fail(child, f"'{pair.setting.name}', from which it is derived, failed")
+        for child in self._plan.children_of(pair):
+            self._fail(child, f"'{pair.setting.name}', from which it is derived, failed")
 
     def _look_after_busy(self) -> None:
         """Pairs another run is at: take its result when it has one, take them over when it is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from testbed.data.samples import Dataset, Samples
@@ -47,11 +48,22 @@ class Plan:
         return [p for p in self.pairs if p.action == action]
 
     def parent_of(self, pair: Pair) -> Pair | None:
-        name = pair.setting.derived_from
-        for other in self.pairs:
-            if other.stored_model == pair.stored_model and other.setting.name == name:
-                return other
-        return None
+        return self._by_name.get((pair.stored_model, pair.setting.derived_from))
+
+    def children_of(self, parent: Pair) -> list[Pair]:
+        """Pairs that are derived from this one's logits."""
+        return self._children.get((parent.stored_model, parent.setting.name), [])
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str | None], Pair]:
+        return {(p.stored_model, p.setting.name): p for p in self.pairs}
+
+    @cached_property
+    def _children(self) -> dict[tuple[str, str | None], list[Pair]]:
+        found: dict[tuple[str, str | None], list[Pair]] = {}
+        for pair in self.having("derive"):
+            found.setdefault((pair.stored_model, pair.setting.derived_from), []).append(pair)
+        return found
 
     def estimated_seconds(self, speeds: dict[str, float]) -> float | None:
         """From stored throughput; None where none of the models has been run before."""
@@ -80,14 +92,10 @@ def make_plan(
     asked = _with_controls(registry, registry.expand_eval_settings(eval_settings))
     if options.checkpoint is not None and len(entries) != 1:
         raise StoreError(f"--checkpoint is for one model at a time, got {len(entries)}")
-    plan = Plan()
+    pairs: list[Pair] = []
     for entry in entries:
         stored = stored_model_name(entry, options.checkpoint)
-        done = {
-            (e.eval_setting, e.version)
-            for e in queries.evaluations(store, model=stored, variant=options.variant)
-            if e.status == "completed"
-        }
+        done = _done(registry, queries.evaluations(store, model=stored, variant=options.variant))
         wanted = [*asked, *_followers(registry, asked, done)] if overwrite else asked
         for name in _with_parents(registry, entry, wanted):
             pair = Pair(entry, registry.eval_setting(name), stored_model=stored, asked=name in wanted)
@@ -96,10 +104,22 @@ def make_plan(
                 pair.action = "done"
             elif _derivable(pair):
                 pair.action = "derive"
-            plan.pairs.append(pair)
-    _drop_idle_parents(plan)
+            pairs.append(pair)
+    plan = Plan(_without_idle_parents(pairs))
     _open_data(plan, registry, options)
     return plan
+
+
+def _done(registry: Registry, stored: Sequence[queries.Evaluation]) -> set[tuple[str, int]]:
+    """(setting, version) of completed evaluations; a derived one counts while its parent is of today's version."""
+    completed = {e.id: e for e in stored if e.status == "completed"}
+    done = set()
+    for evaluation in completed.values():
+        parent = completed.get(evaluation.row["derived_from_id"])
+        entry = registry.eval_settings.entries.get(parent.eval_setting) if parent else None
+        if parent is None or entry is None or entry.version == parent.version:
+            done.add((evaluation.eval_setting, evaluation.version))
+    return done
 
 
 def _with_controls(registry: Registry, asked: Sequence[str]) -> list[str]:
@@ -142,12 +162,16 @@ def _followers(registry: Registry, asked: Sequence[str], done: set[tuple[str, in
     return found
 
 
-def _drop_idle_parents(plan: Plan) -> None:
+def _without_idle_parents(pairs: Sequence[Pair]) -> list[Pair]:
     """A parent nobody asked for stays only while a child that is still to be derived needs it."""
-    for pair in reversed(plan.pairs):
-        needed = any(plan.parent_of(p) is pair for p in plan.having("derive"))
-        if not pair.asked and not needed:
-            plan.pairs.remove(pair)
+    needed: set[tuple[str, str | None]] = set()
+    kept: list[Pair] = []
+    for pair in reversed(pairs):  # children come after their parents
+        if pair.asked or (pair.stored_model, pair.setting.name) in needed:
+            kept.append(pair)
+            if pair.action == "derive":
+                needed.add((pair.stored_model, pair.setting.derived_from))
+    return kept[::-1]
 
 
 def _open_data(plan: Plan, registry: Registry, options: RunOptions) -> None:

@@ -121,7 +121,7 @@ class ProcessPool:
 def _serve(connection: Connection, device: str, options: RunOptions, threads: int) -> None:
     """The life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    _keep_freed_memory()
+    keep_freed_memory()
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
@@ -144,7 +144,7 @@ def _serve(connection: Connection, device: str, options: RunOptions, threads: in
             return
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let glibc reuse large blocks instead of handing each back to the system.
 
     Activations of a batch are allocated and freed layer by layer; without this every layer pays for fresh pages,

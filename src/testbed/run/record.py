@@ -33,6 +33,7 @@ class Recorder:
         self.registry = registry
         self.options = options
         self._facts: dict[int, dict[str, Any]] = {}
+        self._dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(options.amp or "", "float32")
 
     def begin(self, pair: Pair, resumable: bool = True) -> tuple[int, list[Task]]:
         """Claim the pair; its id and the chunks still to do. Raises Busy where another run holds it."""
@@ -46,7 +47,10 @@ class Recorder:
             pair.samples.fingerprint,
             samples_path,
             resumable,
+            self._dtype,
         )
+        if claim.abandoned is not None:
+            shutil.rmtree(files.parts_folder(self._logits_path(pair, claim.abandoned)), ignore_errors=True)
         folder = files.parts_folder(self._logits_path(pair, claim.evaluation_id))
         done = {start for start, _ in claim.done if files.part_path(folder, start).is_file()}
         tasks = [
@@ -165,6 +169,7 @@ class Recorder:
             pair.samples.fingerprint if pair.samples else "",
             "",
             resumable=True,
+            dtype=self._dtype,
         )
         self.store.fail(claim.evaluation_id, error)
 

@@ -40,6 +40,7 @@ class Claim:
     evaluation_id: int
     chunk_size: int
     done: tuple[tuple[int, int], ...]
+    abandoned: int | None = None  # an evaluation that could not be gone on with; its parts may be removed
 
 
 class Busy(StoreError):
@@ -130,6 +131,7 @@ class Store:
         fingerprint: str,
         samples_path: str,
         resumable: bool,
+        dtype: str | None = None,
     ) -> Claim:
         """Take hold of a pair: continue what a dead or failed run left, or begin anew."""
         e = schema.evaluations
@@ -145,7 +147,7 @@ class Store:
             if left is not None:
                 if left["status"] == "running":
                     self.refuse_if_alive(connection, left["run_id"])
-                same = left["dataset_fingerprint"] == fingerprint and left["n_images"] == n_images
+                same = (left["dataset_fingerprint"], left["n_images"], left["dtype"]) == (fingerprint, n_images, dtype)
                 if resumable and same and left["chunk_size"]:
                     values: dict[str, Any] = dict(status="running", run_id=self.run_id, error=None)
                     values["samples_path"] = samples_path or left["samples_path"]  # a failure before the run has none
@@ -154,6 +156,7 @@ class Store:
                     done = connection.execute(sa.select(c.start, c.stop).where(c.evaluation_id == left["id"]))
                     return Claim(left["id"], left["chunk_size"], tuple((r.start, r.stop) for r in done))
                 connection.execute(e.delete().where(e.c.id == left["id"]))
+            abandoned = None if left is None else int(left["id"])
             values = dict(
                 model_id=model_id,
                 eval_setting_id=eval_setting_id,
@@ -165,11 +168,12 @@ class Store:
                 chunk_size=chunk_size,
                 dataset_fingerprint=fingerprint,
                 samples_path=samples_path,
+                dtype=dtype,
                 created_at=now(),
             )
             inserted = connection.execute(e.insert().values(**values)).inserted_primary_key
             assert inserted is not None
-            return Claim(int(inserted[0]), chunk_size, ())
+            return Claim(int(inserted[0]), chunk_size, (), abandoned)
 
     def refuse_if_alive(self, connection: sa.Connection, run_id: str | None) -> None:
         """Raises Busy where a run that is not this one holds the evaluation and lives."""

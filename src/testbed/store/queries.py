@@ -103,11 +103,13 @@ def evaluations(
     eval_setting: str | None = None,
     variant: str | None = None,
     source: str | None = "own",
+    id: int | None = None,
 ) -> list[Evaluation]:
     e, m, s = schema.evaluations, schema.models, schema.eval_settings
     query = sa.select(e, m.c.name.label("model"), s.c.name.label("eval_setting"), s.c.version.label("version"))
     query = query.join(m, m.c.id == e.c.model_id).join(s, s.c.id == e.c.eval_setting_id)
-    for column, value in ((m.c.name, model), (s.c.name, eval_setting), (e.c.variant, variant), (e.c.source, source)):
+    wanted = ((m.c.name, model), (s.c.name, eval_setting), (e.c.variant, variant), (e.c.source, source), (e.c.id, id))
+    for column, value in wanted:
         if value is not None:
             query = query.where(column == value)
     with store.reading() as connection:
