@@ -130,8 +130,8 @@ def page_data(store: Store, results: Results, variant: str = "") -> dict[str, An
             n: [[results.settings.index(s), w] for s, w in weights.items()] for n, weights in averages.items()
         },
         "values": [_rounded(c.value, 5) for c in columns],
-        "below": [_rounded(c.value - c.low, 3) for c in columns],
-        "above": [_rounded(c.high - c.value, 3) for c in columns],
+        "below": [_rounded(c.value - c.low, 5) for c in columns],
+        "above": [_rounded(c.high - c.value, 5) for c in columns],
         "n": counts,
     }
 

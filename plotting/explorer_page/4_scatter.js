@@ -227,6 +227,7 @@ svg.addEventListener("keydown", (event) => {
     walking = order[(order.indexOf(walking) + 1) % order.length];
     document.getElementById("spoken").textContent = showTip(walking);
   } else if (event.key === "Enter" && walking !== null && drawn.at.has(walking)) {
+    event.preventDefault(); // the key must not also press the button that gets the focus
     choose(MODELS[walking].label);
   }
 });

@@ -50,7 +50,7 @@ def test_the_page_carries_every_number_with_its_interval_and_provenance(small_db
         column = results.column(name)
         assert data["values"][j] == pytest.approx(column.value.tolist(), abs=1e-5)
         low = [v - b for v, b in zip(data["values"][j], data["below"][j], strict=True)]
-        assert low == pytest.approx(column.low.tolist(), abs=2e-3)
+        assert low == pytest.approx(column.low.tolist(), abs=3e-5)
     assert data["averages"] == {"toy.*": [[j, 0.25] for j in range(1, 5)]}
     assert data["start"] == {"x": "toy", "y": "toy.*", "axis": "logit", "min": ""}
     assert ["weights sha256", "ab" * 32] in data["facts"][data["models"][0][5]]

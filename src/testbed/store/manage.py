@@ -35,8 +35,8 @@ def remove_evaluation(store: Store, model: str, eval_setting: str, override: boo
 
 def _remove_named(store: Store, table: sa.Table, kind: str, name: str, override: bool) -> int:
     _must_exist(store, table, kind, name)
-    by = "model" if table is schema.models else "eval_setting"
-    found = queries.evaluations(store, source=None, **{by: name})  # published results go too, so they count
+    model, setting = (name, None) if table is schema.models else (None, name)
+    found = queries.evaluations(store, model, setting, source=None)  # published results go too, so they count
     _ask(found, f"{kind} {name}", override)
     with store.writing() as connection:
         _refuse_running(store, connection, found)
