@@ -16,6 +16,7 @@ from _types import TYPES
 
 from testbed.stats.axes import axis_grid, from_axis, to_axis
 from testbed.stats.fits import LineDraws, LineFit, TwoPieceFit
+from testbed.store.files import write_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,6 +86,15 @@ def save(figure: Figure, out: Path, dpi: int = 150) -> list[Path]:
         figure.savefig(path, dpi=dpi, metadata=metadata)
     click.echo(f"wrote {' and '.join(map(str, chosen))}")
     return chosen
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file that is whole where it is there."""
+
+    def write(aside: Path) -> None:
+        aside.write_text(text, encoding="utf-8")
+
+    write_aside(path, write)
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 3) -> None:
@@ -237,8 +247,8 @@ def draw_identity(ax: Axes, bounds: Sequence[tuple[float, float]], axis: str) ->
 
 def draw_names(
     ax: Axes, results: Results, x: Column, y: Column, named: Iterable[int], axis: str | None, bounds: Any
-) -> int:
-    """Names beside these points, without overlap; returns how many found no room."""
+) -> None:
+    """Names beside these points, without overlap, and a word about those that found no room."""
     rows = np.array(list(named), dtype=np.int64)
     everything = np.isfinite(x.value) & np.isfinite(y.value)
     places, bars = [], []
@@ -248,6 +258,8 @@ def draw_names(
         bars += [place - down, place + up]
     order = {int(row): i for i, row in enumerate(everything.nonzero()[0])}
     labels = [(results.points[row].label, order[int(row)]) for row in rows]
-    return place_labels(
+    unplaced = place_labels(
         ax, np.column_stack(places), labels, np.column_stack(bars) if everything.sum() <= CROWD else None
     )
+    if unplaced:
+        click.echo(f"{unplaced} of {len(labels)} names found no room", err=True)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 SIZE = 7.5  # points
 _RADII = (7, 11, 16, 22, 29, 37)  # from the point, in points
+_FAR = (*_RADII, 50, 66, 84, 104, 126)  # for a few names, which must be found
+_FEW = 25
 _ANGLES = np.deg2rad([20, 160, -20, -160, 55, 125, -55, -125, 90, -90, 0, 180])
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
 
@@ -37,7 +39,7 @@ def place_labels(
     unplaced = 0
     for text, index in sorted(labels, key=lambda label: -pixels[label[1]][1]):
         width, height = (0.56 * SIZE * len(text) + 2) * unit, 1.25 * SIZE * unit
-        for box in _boxes(pixels[index], width, height, unit):
+        for box in _boxes(pixels[index], width, height, unit, _FAR if len(labels) <= _FEW else _RADII):
             if _within(box, inside) and not any(_overlap(box, other) for other in taken) and not _hits(box, avoided):
                 _write(ax, text, pixels[index], box, unit)
                 taken.append(box)
@@ -47,9 +49,9 @@ def place_labels(
     return unplaced
 
 
-def _boxes(point: np.ndarray, width: float, height: float, unit: float) -> Iterator[Box]:
+def _boxes(point: np.ndarray, width: float, height: float, unit: float, radii: Sequence[float]) -> Iterator[Box]:
     """Places around a point, near ones first."""
-    for radius in _RADII:
+    for radius in radii:
         for angle in _ANGLES:
             across, up = np.cos(angle), np.sin(angle)
             x, y = point[0] + radius * unit * across, point[1] + radius * unit * up

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, head, new_figure, save
+from _drawing import QUIET, head, new_figure, save, write_text
 from _logits import Answers, answers, with_logits
 from _options import figure_command, out_option, settings_option, title_option
 
@@ -17,7 +17,6 @@ from testbed.commands.options import db_option
 from testbed.errors import StoreError
 from testbed.stats.paired import difference, mcnemar
 from testbed.store.database import Store, open_store
-from testbed.store.files import write_aside
 
 LEVEL = 0.05  # of the family of all settings together
 
@@ -68,7 +67,7 @@ def main(
     compared = compare(open_store(db), first, second, eval_settings, variant, confidence)
     if json_file is not None:
         text = json.dumps([asdict(c) for c in compared], indent=1) + "\n"
-        write_aside(json_file, lambda aside: aside.write_text(text, encoding="utf-8") and None)
+        write_text(json_file, text)
         click.echo(f"wrote {json_file}")
     save(forest(compared, first, second, confidence, title), out)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 import numpy as np
+from _drawing import write_text
 from _lines import NOT_ON_THE_LINE
 from _options import figure_command, source_options, title_option, types_option
 from _results import OWN, Point, Results, load
@@ -21,7 +22,6 @@ from _types import STANDARD, TYPES
 
 from testbed.store import queries
 from testbed.store.database import Store, open_store
-from testbed.store.files import write_aside
 
 PAGE = Path(__file__).resolve().parent / "explorer_page"
 START = ("val", "imagenetv2-matched-frequency-format-val")
@@ -62,7 +62,7 @@ def main(
     results = load(store, **options)
     results = results.keep(results.chosen(models, types))
     text = page(page_data(store, results, options["variant"]), title or "Robustness testbed")
-    write_aside(out, lambda aside: aside.write_text(text, encoding="utf-8") and None)
+    write_text(out, text)
     click.echo(f"wrote {out}: {len(results.points)} models, {len(results.settings)} settings, {len(text) / 1e6:.1f} MB")
 
 
@@ -190,7 +190,8 @@ def model_facts(store: Store, points: list[Point], variant: str = "") -> list[Fa
             continue
         if point.source not in imports:
             first = queries.evaluations(store, point.model, source=point.source)[0].row
-            imports[point.source] = shared_facts([first])
+            told = shared_facts([first])
+            imports[point.source] = [("imported" if label == "finished" else label, text) for label, text in told]
         facts.append(tags + imports[point.source])
     return facts
 

@@ -19,6 +19,7 @@ from _drawing import (
     new_figure,
     percent_axis,
     save,
+    write_text,
 )
 from _lines import FEWEST_FOR_BAND, Choice, Line, described, fit_line, shown
 from _options import (
@@ -36,7 +37,6 @@ from _options import (
 from _results import OWN, Column, Results
 
 from testbed.errors import TestbedError
-from testbed.store.files import write_aside
 
 FEW = 12  # so many models are named unasked
 
@@ -99,7 +99,7 @@ def write_fit(path: Path, results: Results, line: Line | None, x: Column, y: Col
     if line is None:
         raise TestbedError(f"--fit-json: too few standard models have both {x.label} and {y.label} for a line")
     text = json.dumps(described(results, line, x, y), indent=1, allow_nan=False) + "\n"
-    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8") and None)
+    write_text(path, text)
     click.echo(f"wrote {path}")
 
 
@@ -131,9 +131,7 @@ def scatter(
     legend_below(figure, handles)
     head(figure, title or f"{y.label} against {x.label}", notes(results, x, y, rows, line, choice))
     named = rows if (rows.sum() <= FEW if names is None else names) else rows & strong
-    unnamed = draw_names(ax, results, x, y, named.nonzero()[0], axis, bounds)
-    if unnamed:
-        click.echo(f"{unnamed} of {named.sum()} names found no room", err=True)
+    draw_names(ax, results, x, y, named.nonzero()[0], axis, bounds)
     return figure
 
 

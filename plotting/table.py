@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import numpy as np
+from _drawing import write_text
 from _lines import Choice
 from _options import (
     figure_command,
@@ -25,7 +26,6 @@ from _settings import AVERAGES, reference_of
 from effective_robustness import rho_column
 
 from testbed.errors import TestbedError
-from testbed.store.files import write_aside
 
 STYLES = ("markdown", "csv", "latex")
 _BY_ENDING = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
@@ -79,7 +79,7 @@ def main(
     if out is None:
         click.echo(text)
         return
-    write_aside(out, lambda aside: aside.write_text(text + "\n", encoding="utf-8") and None)
+    write_text(out, text + "\n")
     click.echo(f"wrote {len(rows)} models x {len(columns)} columns to {out}")
 
 

@@ -132,6 +132,37 @@ def test_stored_224_pixel_images_can_be_had_without_a_second_resize():
     assert plain(image).tobytes() != image.tobytes()
 
 
+class Draws:
+    """Random numbers for a batch of two, as attacks ask for them."""
+
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(self, shape):
+        return torch.randn(2, *shape, generator=self.generator)
+
+    def uniform(self, low, high, shape):
+        return low + (high - low) * torch.rand(2, *shape, generator=self.generator)
+
+
+@pytest.mark.parametrize("side", [16, 32])
+@pytest.mark.parametrize(
+    ("name", "order", "radius"),
+    [("pgd.l2.eps0.5", 2, 0.5), ("pgd.linf.eps2", torch.inf, 2 / 255), ("pgd.l2.eps0.1", 2, 0.1)],
+)
+def test_attack_reaches_the_published_radius_which_grows_with_the_side_only_in_l2(name, order, radius, side):
+    images = torch.full((2, 3, side, side), 0.5)
+    weight = torch.randn(2, 3 * side * side, generator=torch.Generator().manual_seed(1))
+
+    def model(x):  # right by so wide a margin that no attack succeeds
+        return x.flatten(1) @ weight.T + 1000 * torch.eye(2)
+
+    attacked = ENTRIES[name].perturbation_fn_gpu(images, model, torch.tensor([0, 1]), Draws())
+    change = (attacked - images).flatten(1).norm(order, dim=1)
+    expected = radius * (side / 224 if order == 2 else 1)
+    torch.testing.assert_close(change, torch.full((2,), expected), rtol=1e-3, atol=1e-6)
+    assert ENTRIES[name].adversarial_attack["steps"] == 100
+
+
 def test_loading_the_registry_imports_nothing_heavy():
     code = "import sys; from testbed.registry import load_registry; load_registry(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -293,3 +324,11 @@ def test_print_group_names_near_groups_and_what_is_missing(tmp_path):
     assert "mce" not in shown.replace("relative_mce", "mce").split("not run")[0]
     assert "did you mean" in CliRunner().invoke(db, [*arguments, "imagenet-sample-c"]).output
     assert "none of the 4" in CliRunner().invoke(db, [*arguments, "pgd"]).output
+
+
+def test_published_cifar_arrays_hold_the_severities_one_after_another(tmp_path):
+    setting = ENTRIES["cifar10-c.fog.3_on-disk"]
+    assert setting.dataset.rows == (20_000, 30_000)
+    assert setting.dataset.describe() == "array CIFAR-10-C/fog.npy[20000:30000]"
+    with pytest.raises(testbed.TestbedError, match=r"zenodo\.org/records/2535967"):
+        setting.dataset.open([tmp_path])

@@ -359,3 +359,18 @@ def test_group_that_cannot_be_expanded_is_refused_in_words(groups, words):
     registry.eval_settings.groups = {name: tuple(members) for name, members in groups.items()}
     with pytest.raises(EntryError, match=re.escape(words)):
         registry.expand_eval_settings(["a"])
+
+
+def test_group_may_have_an_aggregate_which_goes_with_its_file(folder):
+    write(folder, "eval_settings/whole.py", "registry.add_group('whole', ['val'], aggregate=lambda stored: {'n': 1})\n")
+    write(folder, "eval_settings/wrong.py", "registry.add_group('part', ['val'], aggregate=3)\n")
+    late = "registry.add_group('late', ['val'], aggregate=dict)\nraise ValueError('late')\n"
+    write(folder, "eval_settings/late.py", late)
+    entries = loaded(folder)
+    assert entries.eval_settings.aggregates["whole"](None) == {"n": 1}
+    assert set(entries.eval_settings.aggregates) == {"whole"}
+    broken = {path.name: error for path, error in entries.broken.items()}
+    assert broken["wrong.py"].startswith(
+        "group 'part': aggregate must be a function, and the group one of eval settings"
+    )
+    assert "late.py" in broken

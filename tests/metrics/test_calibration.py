@@ -106,3 +106,17 @@ def test_rows_are_read_in_parts_without_changing_the_result(monkeypatch):
     parts = c.scores(logits, targets)
     np.testing.assert_allclose(parts.nll, whole.nll, atol=1e-6)
     np.testing.assert_allclose(parts.brier, whole.brier, atol=1e-6)
+
+
+def test_selective_risk_averages_the_error_among_the_surest():
+    # Surest first: right, wrong, right, wrong; errors among the first k: 0, 1/2, 1/3, 1/2.
+    confidence, correct = np.array([0.6, 0.9, 0.8, 0.7]), np.array([False, True, False, True])
+    found = c.selective_risk_of(c.Scores(np.zeros(4), np.zeros(4), confidence, correct))
+    assert found.value == pytest.approx(100 * (0 + 1 / 2 + 1 / 3 + 1 / 2) / 4)
+
+
+def test_selective_risk_of_a_model_that_is_always_equally_sure_is_its_error():
+    correct = np.arange(100) < 70
+    found = c.selective_risk_of(c.Scores(np.zeros(100), np.zeros(100), np.full(100, 0.5), correct))
+    assert found.value == pytest.approx(30)
+    assert found.ci_low < 30 < found.ci_high

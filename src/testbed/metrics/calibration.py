@@ -1,4 +1,4 @@
-"""Does a classifier know how sure it may be? NLL, Brier score, calibration error, and a fitted temperature."""
+"""Does a classifier know how sure it may be? NLL, Brier score, calibration error, selective risk, temperature."""
 
 from __future__ import annotations
 
@@ -82,6 +82,29 @@ def adaptive_ece_of(found: Scores, bins: int = BINS) -> Estimate:
     place = np.empty(len(found), dtype=np.int64)
     place[order] = np.arange(len(found)) * bins // max(len(found), 1)
     return _binned_error(found, place, bins)
+
+
+def selective_risk_of(found: Scores) -> Estimate:
+    """Area under the risk-coverage curve in percent: the error among the k surest images, averaged over all k.
+
+    Equally sure images count as equally wrong (Geifman and El-Yaniv 2017). The interval resamples images.
+    """
+    n = len(found)
+    order = np.argsort(-found.confidence, kind="stable")
+    sure, wrong = found.confidence[order], (~found.correct[order]).astype(np.float64)
+    tied = np.cumsum(np.append(0, np.diff(sure) != 0))
+    counts = np.arange(1, n + 1)
+
+    def area(weights: np.ndarray | None) -> float:
+        rows = slice(None) if weights is None else np.repeat(np.arange(n), weights)  # still in order of confidence
+        level = tied[rows]
+        mean_of_level = np.bincount(level, wrong[rows]) / np.maximum(np.bincount(level), 1)
+        return 100 * float((np.cumsum(mean_of_level[level]) / counts).mean())
+
+    rng = np.random.default_rng(0)
+    draws = [area(np.bincount(rng.integers(0, n, n), minlength=n)) for _ in range(_RESAMPLES)]
+    low, high = np.percentile(draws, [2.5, 97.5])
+    return Estimate(area(None), float(low), float(high), n)
 
 
 def _mean(values: np.ndarray) -> Estimate:
@@ -180,6 +203,7 @@ def calibration(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
         "adaptive_ece": adaptive_ece_of(found),
         "nll": nll_of(found),
         "brier": brier_of(found),
+        "selective_risk": selective_risk_of(found),
         "temperature": Estimate((low + high) / 2, n=len(known)),
         "ece_at_temperature": ece_of(cooled),
         "nll_at_temperature": nll_of(cooled),

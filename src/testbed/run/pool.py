@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+from testbed.data.locate import DATA_VARIABLE
 from testbed.run.messages import Event, Task
 from testbed.run.options import RunOptions
 

