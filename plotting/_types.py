@@ -31,7 +31,7 @@ _KNOWN = (
     Type("nearest_neighbors", "Nearest neighbours", "#9467bd", "#c3a6e0", "P"),
     Type("random_features", "Random features", "#daa520", "#f0c75e", "P"),
 )
-OTHER = Type("other", "Without a type", "#7f7f7f", "#b5b5b5", "X")
+OTHER = Type("other", "Without a type", "#7f7f7f", "#b5b5b5", "p")
 TYPES = {kind.tag: kind for kind in (*_KNOWN, OTHER)}
 STANDARD = "standard"
 

@@ -67,6 +67,7 @@ function randomNumbers(seed) {
 }
 
 const RESAMPLES = 500;
+const FEWEST_FOR_BAND = 5; // of fewer models, many resamples have but two different ones
 
 function resampledLines(x, y) {
   const random = randomNumbers(720257663);

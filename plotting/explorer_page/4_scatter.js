@@ -5,7 +5,7 @@ const svg = document.getElementById("scatter");
 const tip = document.getElementById("tip");
 const MARKERS = {
   o: "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", s: "M-3.6-3.6h7.2v7.2h-7.2z", D: "M0-5L5 0L0 5L-5 0z", "^": "M0-5L4.6 3.4H-4.6z",
-  v: "M0 5L4.6-3.4H-4.6z", P: "M-1.6-4.6h3.2v3h3v3.2h-3v3h-3.2v-3h-3v-3.2h3z", X: "M-4-2.4L-2.4-4L0-1.6L2.4-4L4-2.4L1.6 0L4 2.4L2.4 4L0 1.6L-2.4 4L-4 2.4L-1.6 0z",
+  v: "M0 5L4.6-3.4H-4.6z", P: "M-1.6-4.6h3.2v3h3v3.2h-3v3h-3.2v-3h-3v-3.2h3z", p: "M0-4.8L4.6-1.5L2.8 3.9H-2.8L-4.6-1.5z",
 };
 let drawn = { view: null, at: new Map() };
 
@@ -97,10 +97,12 @@ function lineMarks(view, f) {
     const [from, to] = sides[k].map((v) => f.axis.to(v / 100));
     const grid = Array.from({ length: 41 }, (_, i) => from + ((to - from) * i) / 40);
     const at = (t, value) => `${f.px(100 * f.axis.from(t)).toFixed(1)} ${f.py(100 * f.axis.from(value)).toFixed(1)}`;
-    const edges = grid.map((t) => middle(piece.draws.slopes.map((s, b) => piece.draws.intercepts[b] + s * t), DATA.confidence));
-    const upper = grid.map((t, i) => at(t, edges[i][1]));
-    const lower = grid.map((t, i) => at(t, edges[i][0])).reverse();
-    marks.push(shape("path", { d: `M${[...upper, ...lower].join("L")}Z`, class: "band" }));
+    if (piece.n >= FEWEST_FOR_BAND) {
+      const edges = grid.map((t) => middle(piece.draws.slopes.map((s, b) => piece.draws.intercepts[b] + s * t), DATA.confidence));
+      const upper = grid.map((t, i) => at(t, edges[i][1]));
+      const lower = grid.map((t, i) => at(t, edges[i][0])).reverse();
+      marks.push(shape("path", { d: `M${[...upper, ...lower].join("L")}Z`, class: "band" }));
+    }
     marks.push(shape("path", { d: `M${grid.map((t) => at(t, piece.intercept + piece.slope * t)).join("L")}`, class: "fit" }));
   });
   return marks;
@@ -154,7 +156,7 @@ function nameMarks(view, f) {
   for (const model of new Set([...chosen, ...wanted])) {
     const [x, y] = drawn.at.get(model.index);
     const width = 6.1 * model.label.length;
-    const places = [[8, 4], [-8 - width, 4], [-width / 2, -10], [-width / 2, 18], [8, -9], [8, 16], [-8 - width, -9], [-8 - width, 16]];
+    const places = [[7, -6], [7, 15], [-7 - width, -6], [-7 - width, 15], [9, 4], [-9 - width, 4], [-width / 2, -10], [-width / 2, 18]];
     for (const [dx, dy] of places) {
       const box = [x + dx, y + dy - 10, x + dx + width, y + dy + 3];
       const free = box[0] >= f.box.left && box[2] <= f.box.right && box[1] >= f.box.top && box[3] <= f.box.bottom

@@ -17,7 +17,7 @@ function drawRanking(view) {
     return;
   }
   note.textContent = `Points of ${state.y} above what the line expects of ${state.x}; intervals of ${100 * DATA.confidence} % over `
-    + "resampled models and, by the normal approximation, images.";
+    + "resampled models and, by the normal approximation, images, where the line has at least 5 models.";
   const rows = view.shown.map((m) => ({
     model: m, label: m.label, type: DATA.types[m.type].label, x: view.x.value[m.index], y: view.y.value[m.index],
     rho: effectiveRobustness(view, m.index), interval: rhoInterval(view, m.index),
@@ -59,7 +59,8 @@ function modelButton(model) {
 
 // The distance to each resampled line, both accuracies moved at random within what their intervals say.
 function rhoInterval(view, i) {
-  const { draws } = pieceAt(view.fit, view.x.value[i]);
+  const { draws, n } = pieceAt(view.fit, view.x.value[i]);
+  if (n < FEWEST_FOR_BAND) return null;
   const spread = (c) => (Number.isFinite(c.low[i]) ? (c.high[i] - c.low[i]) / 3.92 : 0);
   const [spreadX, spreadY] = [spread(view.x), spread(view.y)];
   const random = randomNumbers(i + 1);

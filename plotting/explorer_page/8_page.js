@@ -66,7 +66,8 @@ function showFit(view) {
   fit.pieces.forEach((piece, k) => {
     const [low, high] = middle(piece.draws.slopes, DATA.confidence);
     if (fit.pieces.length > 1) parts.push(k ? "; above: " : `in two pieces about ${percent(fit.pivot)}. Below: `);
-    parts.push("slope ", element("b", { id: k ? "fit-slope-above" : "fit-slope" }, piece.slope.toFixed(4)), ` [${low.toFixed(3)}, ${high.toFixed(3)}]`);
+    parts.push("slope ", element("b", { id: k ? "fit-slope-above" : "fit-slope" }, piece.slope.toFixed(4)));
+    if (piece.n >= FEWEST_FOR_BAND) parts.push(` [${low.toFixed(3)}, ${high.toFixed(3)}]`);
     parts.push(", intercept ", element("b", { id: k ? "fit-intercept-above" : "fit-intercept" }, piece.intercept.toFixed(4)));
     parts.push(", r² ", element("b", { id: k ? "fit-r2-above" : "fit-r2" }, piece.r2.toFixed(4)));
   });
