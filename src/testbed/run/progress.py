@@ -72,12 +72,12 @@ class Lines(Silent):
 
     def state(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-6)
-        speed = (self._images_done - self._images_found) / seconds
-        left = (self._images - self._images_done) / speed if speed else 0.0
-        return (
-            f"{self._pairs_done}/{self._pairs} pairs, {self._images_done:,}/{self._images:,} images, "
-            f"{speed:,.0f} images/s, {duration(left)} left"
-        )
+        done_here = self._images_done - self._images_found
+        speed = done_here / seconds
+        text = f"{self._pairs_done}/{self._pairs} pairs, {self._images_done:,}/{self._images:,} images, {speed:,.0f} images/s"
+        if done_here < self._images / 100:  # still starting up: a guess would frighten
+            return text
+        return f"{text}, {duration((self._images - self._images_done) / speed)} left"
 
     def finished(self, pair: Pair) -> None:
         self._pairs_done += 1
