@@ -9,6 +9,7 @@ DEMO := results/demo.db
 demo: $(VENV)/.installed
 	@$(BIN)/python eval.py --models digits-models --eval-settings digits-demo --gpus cpu cpu --db $(DEMO)
 	@$(BIN)/python plotting/scatter.py --db $(DEMO) --x digits --y 'digits.*' --names --out results/figures/digits
+	@$(BIN)/python plotting/explorer.py --db $(DEMO) --out results/explorer.html
 	@$(BIN)/python db.py --db $(DEMO) --save-logits digits results/logits-of-digits
 
 test: lint

@@ -1,8 +1,8 @@
 """Real weights give their published accuracies, through eval.py's own path over two CPU workers."""
 
 import pytest
-from shared_data import shared_data
 
+from shared_data import shared_data
 from testbed.registry import load_registry
 from testbed.run.evaluate import run_evaluations
 from testbed.run.options import RunOptions

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from explain.networks import Counting, small_cnn
 
+from explain.networks import Counting, small_cnn
 from testbed import Model, StandardNormalization
 from testbed.errors import EntryError
 from testbed.explain import Question, faithfulness

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
+
 from explain.golden_cases import CASES, inputs, inputs_of
 from explain.networks import Counting, linear
 from shared_data import shared_data
-
 from testbed.errors import EntryError
 from testbed.explain import CausalMetric, Explanation, read_tensor, visual_evaluation
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from explain.golden_cases import CASES, inputs_of
 
+from explain.golden_cases import CASES, inputs_of
 from testbed.metrics import contrastive as c
 from testbed.metrics.contrastive import Recipe
 from testbed.stats.intervals import mean_interval

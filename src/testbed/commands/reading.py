@@ -73,11 +73,12 @@ def status(context: Context) -> None:
     """Matrix of done, failed, running and missing; --filter chooses settings."""
     from testbed.store import queries
 
-    models = queries.model_names(context.store)
-    settings = queries.eval_setting_names(context.store, context.pattern)
+    every = queries.evaluations(context.store)
+    models = sorted({e.model for e in every})  # own ones: published results have no state
+    settings = sorted({e.eval_setting for e in every if queries.matches(e.eval_setting, [context.pattern or "*"])})
     states: dict[tuple[str, str], str] = {}
     errors = []
-    for e in queries.evaluations(context.store):
+    for e in every:
         word = "done" if e.status == "completed" else e.status
         if states.get((e.model, e.eval_setting)) != "done":
             states[e.model, e.eval_setting] = word

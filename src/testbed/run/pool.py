@@ -123,6 +123,7 @@ def _serve(connection: Connection, device: str, options: RunOptions, threads: in
     """The life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     keep_freed_memory()
+    os.environ[DATA_VARIABLE] = os.pathsep.join(options.data_roots)  # for what perturbations need, such as textures
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()

@@ -74,7 +74,8 @@ class Lines(Silent):
         seconds = max(time.monotonic() - self._started, 1e-6)
         done_here = self._images_done - self._images_found
         speed = done_here / seconds
-        text = f"{self._pairs_done}/{self._pairs} pairs, {self._images_done:,}/{self._images:,} images, {speed:,.0f} images/s"
+        text = f"{self._pairs_done}/{self._pairs} pairs, {self._images_done:,}/{self._images:,} images"
+        text += f", {speed:,.0f} images/s"
         if done_here < self._images / 100:  # still starting up: a guess would frighten
             return text
         return f"{text}, {duration((self._images - self._images_done) / speed)} left"

@@ -102,8 +102,16 @@ class Store:
     # ---- names -------------------------------------------------------------------------------------------
 
     def ensure_model(self, name: str, arch: str | None = None, tags: Sequence[str] = ()) -> int:
+        """The model's row; what a run or an import knows of arch and tags is added to what is there."""
         values: dict[str, Any] = dict(arch=arch, tags=list(tags), created_at=now())
-        return self._ensure(schema.models, {"name": name}, values)
+        model_id = self._ensure(schema.models, {"name": name}, values)
+        m = schema.models
+        with self.writing() as connection:
+            row = connection.execute(sa.select(m.c.arch, m.c.tags).where(m.c.id == model_id)).one()
+            more = [*row.tags, *(tag for tag in tags if tag not in row.tags)]
+            if (row.arch or arch, more) != (row.arch, row.tags):
+                connection.execute(m.update().where(m.c.id == model_id).values(arch=row.arch or arch, tags=more))
+        return model_id
 
     def ensure_eval_setting(self, name: str, version: int = 1, **values: Any) -> int:
         values = {"tags": [], "created_at": now(), **values}

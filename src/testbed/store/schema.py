@@ -74,7 +74,7 @@ evaluations = sa.Table(
     sa.Column("logits_path", sa.Text),  # below the results folder; empty for derived evaluations
     sa.Column("logits_sha256", sa.String(64)),
     sa.Column("samples_path", sa.Text),
-    sa.Column("derived_from_id", sa.ForeignKey("evaluations.id", ondelete="CASCADE")),
+    sa.Column("derived_from_id", sa.ForeignKey("evaluations.id", ondelete="CASCADE"), index=True),
     sa.Column("weights_sha256", sa.String(64)),
     sa.Column("dataset_fingerprint", sa.String(64)),
     sa.Column("device", sa.String(64)),
