@@ -10,9 +10,8 @@ def _loader(name):
 
         weights = get_model_weights(name)["IMAGENET1K_V1"]
         file_name = weights.url.rsplit("/", 1)[-1]
-        return with_weights(
-            get_model(name, weights=None), file_name, f"{name}.pth", fallback=lambda: weights.get_state_dict(check_hash=True)
-        )
+        network = get_model(name, weights=None)
+        return with_weights(network, file_name, f"{name}.pth", fallback=lambda: weights.get_state_dict(check_hash=True))
 
     return load
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,19 +55,25 @@ def with_interval(value: float | None, low: float | None, high: float | None) ->
 def results_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
     """Settings down and models across where that fits, one line per result otherwise.
 
-    In the grid each cell is the first metric of the evaluation, with its interval.
+    In a grid each cell is the first metric of the evaluation, with its interval or, where room is short, with the
+    longer side of it.
     """
     models = list(dict.fromkeys(r["model"] for r in rows))
+    settings = list(dict.fromkeys(r["eval_setting"] for r in rows))
     first: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in rows:
         first.setdefault((row["eval_setting"], row["model"]), row)
-    settings = list(dict.fromkeys(r["eval_setting"] for r in rows))
     metrics = {r["metric"] for r in first.values()}
     if len(metrics) == 1 and len(models) > 1:
+        metric = metrics.pop()
         grid = [[s, *(_grid_cell(first.get((s, m))) for m in models)] for s in settings]
-        table = text_table(grid, [f"{metrics.pop()} (%) on", *models])
+        table = text_table(grid, [f"{metric} (%) on", *models])
         if max(map(len, table.splitlines())) <= width:
             return table
+        grid = [[s, *(_short_cell(first.get((s, m))) for m in models)] for s in settings]
+        table = text_table_under([f"{metric} (%) on", *models], grid)
+        if max(map(len, table.splitlines())) <= width:
+            return f"{table}\n\n± is the longer side of the 95 % interval."
     lines = [
         [r["model"], r["eval_setting"], r["metric"], with_interval(r["value"], r["ci_low"], r["ci_high"]), cell(r["n"])]
         for r in rows
@@ -74,5 +81,34 @@ def results_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
     return text_table(lines, ["model", "eval setting", "metric", "value [95 % interval]", "n"])
 
 
+def text_table_under(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose column names may be longer than its cells: they are broken over several lines."""
+    broken = [_broken(name, max(len(r[i]) for r in rows)) for i, name in enumerate(names)]
+    height = max(map(len, broken))
+    header = [[""] * (height - len(b)) + b for b in broken]
+    above = [[column[line] for column in header] for line in range(height - 1)]
+    table = text_table([*above, *rows], [column[-1] for column in header]).splitlines()
+    # text_table puts its header first; here the last line of the names belongs below the others.
+    return "\n".join([*table[2 : 1 + height], table[0], table[1], *table[1 + height :]])
+
+
+def _broken(name: str, width: int) -> list[str]:
+    """The name in pieces of about `width`, cut after _ - : / where it can be."""
+    lines = [""]
+    for piece in re.findall(r"[^_\-:/]+[_\-:/]*|[_\-:/]+", name):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return lines
+
+
 def _grid_cell(row: Mapping[str, Any] | None) -> str:
     return "" if row is None else with_interval(row["value"], row["ci_low"], row["ci_high"])
+
+
+def _short_cell(row: Mapping[str, Any] | None) -> str:
+    if row is None or row["value"] is None:
+        return ""
+    if row["ci_low"] is None or row["ci_high"] is None:
+        return f"{row['value']:.1f}"
+    return f"{row['value']:.1f} ±{max(row['value'] - row['ci_low'], row['ci_high'] - row['value']):.1f}"

@@ -1,0 +1,36 @@
+"""Tables are aligned, and narrow terminals get a narrower one."""
+
+from testbed.commands.tables import results_table
+
+
+def rows(models=("tiny_alpha_model", "tiny_beta_model"), settings=("clean", "noise.5")):
+    return [
+        {"model": m, "eval_setting": s, "metric": k, "value": 50.0, "ci_low": 41.0, "ci_high": 58.0, "n": 100}
+        for m in models
+        for s in settings
+        for k in ("top1", "top5")
+    ]
+
+
+def test_wide_terminal_shows_intervals_in_a_grid():
+    lines = results_table(rows(), 160).splitlines()
+    assert lines[0].split() == ["top1", "(%)", "on", "tiny_alpha_model", "tiny_beta_model"]
+    assert lines[3].split() == ["noise.5", "50.00", "[41.00,", "58.00]", "50.00", "[41.00,", "58.00]"]
+
+
+def test_narrow_terminal_shows_the_longer_side_and_breaks_long_names():
+    table = results_table(rows(), 40)
+    lines = table.splitlines()
+    assert max(map(len, lines)) <= 48
+    assert [line.split() for line in lines[:3]] == [
+        ["tiny_", "tiny_"],
+        ["alpha_", "beta_"],
+        ["top1", "(%)", "on", "model", "model"],
+    ]
+    assert lines[4].split() == ["clean", "50.0", "±9.0", "50.0", "±9.0"]
+    assert table.endswith("± is the longer side of the 95 % interval.")
+
+
+def test_very_narrow_terminal_or_one_model_lists_every_metric():
+    assert len(results_table(rows(), 20).splitlines()) == 2 + 8
+    assert len(results_table(rows(models=("one",)), 160).splitlines()) == 2 + 4
