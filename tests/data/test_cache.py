@@ -36,6 +36,7 @@ def test_images_come_back_bit_equal_also_when_opened_again(tmp_path):
     for index in (3, 0, 9):
         assert (again.get(index) == image(index)).all()
         assert again.get(index).shape == SHAPE
+        assert again.get(index).flags.writeable  # perturbations may change an image in place
     assert again.get(1) is None
     again.put(1, image(1))
     assert (cache.get(1) == image(1)).all()  # as another process would see it

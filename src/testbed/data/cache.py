@@ -38,10 +38,10 @@ class PreparedCache:
         stored = os.pread(self._checksums, 4, 4 * index)
         if stored == b"\0\0\0\0":
             return None
-        data = os.pread(self._pixels, self._bytes, self._bytes * index)
-        if len(data) != self._bytes or _checksum(data, self._seed) != stored:
+        data = np.frombuffer(os.pread(self._pixels, self._bytes, self._bytes * index), dtype=np.uint8)
+        if len(data) != self._bytes or _checksum(data.data, self._seed) != stored:
             return None
-        return np.frombuffer(data, dtype=np.uint8).reshape(self._shape)
+        return data.reshape(self._shape).copy()  # perturbations may write to it
 
     def put(self, index: int, image: np.ndarray) -> None:
         if self.full or image.shape != self._shape:
@@ -59,7 +59,7 @@ def _close(*descriptors: int) -> None:
         os.close(descriptor)
 
 
-def _checksum(data: bytes, seed: int) -> bytes:
+def _checksum(data: bytes | memoryview, seed: int) -> bytes:
     return (zlib.crc32(data, seed) or 1).to_bytes(4, "little")
 
 
