@@ -1,16 +1,17 @@
 """Cases measured with the published program (github.com/vaynexie/CWOX at 9b0efdc, float64, stable sort).
 
-Inputs are linear models on random pictures from numpy's frozen RandomState; the numbers below are rounded to ten digits.
-The whole file, with curves and float32 values, is part of the shared data.
+Inputs are linear models on random pictures from numpy's frozen RandomState; the numbers in golden_cases.csv are
+rounded to ten digits. The whole file, with curves and float32 values, is part of the shared data.
 """
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-
-NAN = float("nan")
 
 
 @dataclass(frozen=True)
@@ -37,31 +38,26 @@ class Case:
         return self.name
 
 
-_S, _M = (4, 4), (8, 8)
-CASES = [
-    Case(*row)
-    for row in (
-        # fmt: off
-        ("g00", None, _S, 3, 0.3, [0], [1], "rand", 1, 0.5, 0.05, 3, 3, 0.0726291302, 0.0887285037, 0.1308388130, 0.2629204007),
-        ("g02", 1, _S, 3, 0.3, [0], [1], "contrib", 1, 0.3, 0.05, 1, 3, 0.0298439212, 0.1905716715, 0.0497242852, 0.2136137932),
-        ("g04", 2, _S, 3, 0.3, [0], [1], "contrib", 1, 0.3, 0.05, 5, 3, 0.0186825068, 0.2217053599, 0.0356782113, 0.2231883005),
-        ("g06", 4, _M, 6, 0.15, [0, 1], [2, 3, 5], "contrib", 1, 0.3, 0.05, 3, 9, 0.0147443931, 0.1947858108, 0.0183037228, 0.2041264128),
-        ("g08", 6, (32, 32), 10, 0.03, [4], [9], "contrib", 16, 0.3, 0.5, 5, 136, 0.0032129907, 0.3468084129, 0.0025778145, 0.3468100967),
-        ("g10", 7, _M, 4, 0.15, [1], [3], "ties", 1, 0.5, 0.05, 3, 36, 0.4633059220, -0.1266151122, 0.4815459611, -0.1286877932),
-        ("g12", 9, _M, 4, 0.15, [1], [3], "offset", 1, 0.5, 0.05, 3, 30, 0.3126992577, -0.1329428630, 0.8340549294, -0.1034234428),
-        ("g14", 11, _S, 3, 0.3, [0], [1], "const", 1, 0.5, 0.05, 3, 0, 0.0, NAN, 0.6798467209, 0.0648925095),
-        ("g16", 11, _S, 3, 0.3, [0], [1], "contrib", 1, 1.0, 0.05, 3, 0, 0.0, NAN, 0.0314023471, 0.2298874179),
-        ("g18", 12, _S, 3, 0.3, [0], [1], "rand", 1, 5, 0.05, 3, 5, 0.1861781923, -0.1288940048, 0.2425166859, -0.1437806676),
-        ("g20", 12, _S, 3, 0.3, [0], [1], "rand", 1, 40, 0.05, 3, 40, 0.8548146311, NAN, 0.8935645537, -0.1069211754),
-        ("g22", 14, _M, 5, 0.15, [2], [2, 4], "rand", 1, 0.3, 0.05, 3, 49, 0.0375070504, 0.0312445296, 0.0391433188, 0.0292739543),
-        ("g24", 16, (16, 16), 4, 0.15, [0], [1], "rand", 16, 0.95, 0.05, 3, 14, 0.0, 0.0, 0.0171881804, 0.2157397748),
-        ("g26", 18, _S, 3, 0.3, [0], [1], "negative", 1, 0.5, 0.05, 3, 0, 0.0, NAN, 0.6766509440, 0.0714332510),
-        ("g28", 12, _S, 3, 0.3, [0], [1], "rand", 1, 5, 0.05, 6, 5, 0.1861781923, -0.1489164210, 0.2425166859, -0.1437806676),
-        ("g30", 12, _S, 3, 0.3, [0], [1], "rand", 1, 5.7, 0.05, 3, 5.7, 0.1861781923, -0.1218834500, 0.2425166859, -0.1437806676),
-        ("g32", 22, (16, 16), 8, 0.1, [6], [0, 7], "contrib", 1, 0.5, 0.2, 1, 9, 0.0016327489, 0.2866067775, 0.0022047248, 0.2873675727),
-        # fmt: on
-    )
-]
+def _integers(text: str) -> list[int]:
+    return [int(word) for word in text.replace("x", " ").split()]
+
+
+def _read() -> list[Case]:
+    found = []
+    with Path(__file__).with_name("golden_cases.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            read: dict[str, Any] = {**row, "size": tuple(_integers(row["size"]))}
+            for name in ("pos", "neg"):
+                read[name] = _integers(row[name])
+            for name in ("classes", "step", "smooth"):
+                read[name] = int(row[name])
+            for name in ("scale", "delta", "tau", "count", "cauc", "cdrop", "readme_cauc", "readme_cdrop"):
+                read[name] = float(row[name])
+            found.append(Case(**{**read, "seed": int(row["seed"]) if row["seed"] else None}))
+    return found
+
+
+CASES = _read()
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ def test_cdrop_alone_needs_one_and_smooth_len_passes(images, model, smooth):
 def test_invalid_maps_cost_nothing_and_have_no_number(images, model):
     counting = Counting(model)
     maps = [np.ones((SIZE, SIZE)), np.zeros((SIZE, SIZE)), np.full((SIZE, SIZE), np.nan), np.eye(SIZE)]
-    answers = faithfulness(counting, images, [Question(0, m, (1,), (2,)) for m in maps], [Recipe(step=16)], whole_points=5)
+    questions = [Question(0, m, (1,), (2,)) for m in maps]
+    answers = faithfulness(counting, images, questions, [Recipe(step=16)], whole_points=5)
     assert counting.images == 0
     assert [INVALID[a.invalid] for (a,) in answers] == ["constant", "empty", "not finite", "too small"]
     assert np.isnan(numbers(answers)).all()

@@ -186,7 +186,8 @@ def test_interval_is_the_usual_one_where_each_image_has_one_row():
 
 def test_rows_of_one_image_do_not_count_as_independent():
     values = np.random.default_rng(0).random(40)
-    once, twice = c.clustered_mean(values, np.arange(40)), c.clustered_mean(np.tile(values, 2), np.tile(np.arange(40), 2))
+    once = c.clustered_mean(values, np.arange(40))
+    twice = c.clustered_mean(np.tile(values, 2), np.tile(np.arange(40), 2))
     assert (twice.ci_low, twice.ci_high) == pytest.approx((once.ci_low, once.ci_high))
     assert twice.n == 80
 
