@@ -99,18 +99,18 @@ def test_grad_cam_is_the_formula():
     expected = nn.functional.interpolate(expected[:, None], size=28, mode="bilinear", align_corners=False)
     found = grad_cam(model, IMAGES, Score([[[2]]] * 3))
     assert torch.allclose(found, expected, atol=1e-6)
-    signed = grad_cam(model, IMAGES, Score([[[2]]] * 3), signed=True)
+    signed = grad_cam(model, IMAGES, Score([[[c] for c in range(10)]] * 3), signed=True)
     assert signed.min() < 0
+    assert torch.allclose(signed[:, 2:3].relu(), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("name", "size", "last", "finer"),
     [
         ("resnet18", 64, "layer4", "layer3"),
-        ("squeezenet1_0", 96, "classifier.2", "features.7"),
+        ("squeezenet1_0", 96, "classifier.2", "features.10"),
         ("mobilenet_v3_small", 64, "features", "features.8"),
         ("densenet121", 64, "features", "features.denseblock3"),
-        ("vgg11", 64, "avgpool", "features.19"),
     ],
 )
 def test_last_spatial_layer_is_found(name, size, last, finer):
@@ -127,7 +127,7 @@ def test_last_spatial_layer_is_found(name, size, last, finer):
     [
         # Behind this layer only the class token counts.
         ("vit_tiny_patch16_224", dict(img_size=64, depth=2), "blocks.1.norm1", 4),
-        ("vit_tiny_patch16_224", dict(img_size=64, depth=2, global_pool="avg", class_token=False), "norm", 4),
+        ("vit_tiny_patch16_224", dict(img_size=64, depth=2, global_pool="avg", class_token=False), "blocks", 4),
         ("deit_tiny_distilled_patch16_224", dict(img_size=64, depth=2), "blocks.1.norm1", 4),
         ("swin_tiny_patch4_window7_224", dict(img_size=56, depths=(1, 1), num_heads=(2, 2), embed_dim=16), "norm", 7),
         ("convnext_atto", dict(depths=(1, 1, 1, 1), dims=(8, 8, 8, 8)), "stages", 2),

@@ -100,7 +100,7 @@ def _find(model: nn.Module, network: nn.Module, image: torch.Tensor, size: tuple
         best = model(image.detach().clone().requires_grad_()).amax(dim=1).sum()
         kept = {n: o for n, o in found.items() if as_grid(o, size) is not None and o.requires_grad}
         kept = _of_one_width(kept)
-        gradients = torch.autograd.grad(best, list(kept.values()), allow_unused=True)
+        gradients = torch.autograd.grad(best, list(kept.values()), allow_unused=True) if kept else ()
     layers = []
     for (name, _), gradient in zip(kept.items(), gradients, strict=True):
         grid = as_grid(gradient, size)
