@@ -86,24 +86,34 @@ def main(
 
 
 def read(store: Store, models: Sequence[str], settings: Sequence[str], variant: str) -> list[Measured]:
-    """Everything with a CAUC, explainers before controls, in the order of the setting names."""
-    found = []
+    """Everything asked for that has a CAUC, with the controls of the same rows; controls stand last."""
+    found, controls = [], []
     for e in queries.evaluations(store, variant=variant):
-        wanted = queries.matches(e.model, models or None) and queries.matches(e.eval_setting, settings or None)
-        control = explainer_in(label_of(e.eval_setting)) in CONTROLS and queries.matches(e.model, models or None)
-        if e.status != "completed" or not e.row["logits_path"] or not (wanted or control):
+        if e.status != "completed" or not e.row["logits_path"] or not queries.matches(e.model, models or None):
             continue
         metrics = {
             m["name"]: Estimate(m["value"], m["ci_low"], m["ci_high"], m["n"])
             for m in queries.metrics_of(store, e.id)
             if m["value"] is not None
         }
-        if "n_invalid" in metrics:
-            rows = queries.stored_logits(store, e).extras
-            found.append(Measured(e.model, label_of(e.eval_setting), metrics, rows))
+        if "n_invalid" not in metrics:
+            continue
+        measured = Measured(e.model, label_of(e.eval_setting), metrics, queries.stored_logits(store, e).extras)
+        if queries.matches(e.eval_setting, settings or None):
+            found.append(measured)
+        elif measured.is_control:
+            controls.append(measured)
     if not found:
-        raise StoreError(f"the {store.where} holds no explanations: run eval.py --eval-settings contrastive first")
+        raise StoreError(f"the {store.where} holds no such explanations: run eval.py --eval-settings contrastive first")
+    found += [c for c in controls if any(same_rows(c, f) for f in found)]
     return sorted(found, key=lambda f: (f.is_control, f.label, f.model))
+
+
+def same_rows(one: Measured, other: Measured) -> bool:
+    """Whether both explain the same classes of the same images against the same contrasts."""
+    if one.model != other.model:
+        return False
+    return all(np.array_equal(one.rows[name], other.rows[name]) for name in ("positive", "contrast"))
 
 
 def label_of(setting: str) -> str:
@@ -119,9 +129,7 @@ def explainer_in(label: str) -> str:
 def difference(of: Measured, found: Sequence[Measured], metric: str, against: str) -> Estimate | None:
     """Mean of (this - that) over the rows that both could measure: the same images, classes and contrasts."""
     for other in found:
-        if other is of or other.model != of.model or explainer_in(other.label) != against:
-            continue
-        if any(not np.array_equal(of.rows[name], other.rows[name]) for name in ("positive", "contrast")):
+        if other is of or explainer_in(other.label) != against or not same_rows(of, other):
             continue
         apart = np.asarray(of.rows[metric]) - np.asarray(other.rows[metric])
         image, row = np.nonzero(np.isfinite(apart))

@@ -196,35 +196,39 @@ class _Queue:
         """Probabilities (rows, classes) of everything asked."""
         if not self._rows:
             return np.zeros((0, len(classes)))
-        states = np.array(list(self._rows), dtype=np.int64)
-        device = self._images.device
-        image, place, pixels, insert = (torch.from_numpy(column).to(device) for column in states.T.copy())
-        ranks = torch.stack(self._ranks).to(device)
-        columns = torch.tensor(list(classes), dtype=torch.int64, device=device)
-        todo = torch.arange(len(states), device=device)
+        states = torch.tensor(list(self._rows), dtype=torch.int64)
+        ranks = torch.stack(self._ranks).to(self._images.device)
+        todo = torch.arange(len(states))
         known: list[tuple[torch.Tensor, torch.Tensor]] = []
         if intact is not None:
-            there = pixels == 0
-            known.append((todo[there], _probabilities(intact[image[there]], columns)))
+            there = states[:, 2] == 0
+            of_images = intact[states[there, 0].to(intact.device)]
+            known.append((todo[there], _probabilities(of_images, classes)))
             todo = todo[~there]
 
         def answers(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            changed = ranks[place[rows]] < pixels[rows, None, None]
-            kept = (changed == insert[rows, None, None].bool())[:, None]
-            deleted = self._substrate if len(self._substrate) == 1 else self._substrate[image[rows]]
-            batch = torch.where(kept, self._images[image[rows]], deleted)
-            return rows, _probabilities(model(batch), columns)
+            return rows, _probabilities(model(self._changed(states[rows], ranks)), classes)
 
         with torch.no_grad():
             known += in_batches(todo, batch_size, answers)
-        order = torch.cat([rows for rows, _ in known]).cpu().numpy()
         found = np.empty((len(states), len(classes)))
-        found[order] = torch.cat([p for _, p in known]).cpu().numpy()
+        found[torch.cat([rows for rows, _ in known]).numpy()] = torch.cat([p for _, p in known]).cpu().numpy()
         return found
 
+    def _changed(self, states: torch.Tensor, ranks: torch.Tensor) -> torch.Tensor:
+        """The images of some states: pixels ranked below a number are deleted, or are all that is there."""
+        device = self._images.device
+        one = bool((states[:, 0] == states[0, 0]).all())  # then nothing is copied for every row
+        rows = states[:1, 0] if one else states[:, 0]
+        _, place, pixels, insert = states.to(device).T
+        changed = ranks[place] < pixels[:, None, None]
+        kept = (changed == insert[:, None, None].bool())[:, None]
+        deleted = self._substrate if len(self._substrate) == 1 else self._substrate[rows.to(device)]
+        return torch.where(kept, self._images[rows.to(device)], deleted)
 
-def _probabilities(logits: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+
+def _probabilities(logits: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
     """Softmax in at least single precision, of the asked classes only."""
-    if len(columns) and int(columns.max()) >= logits.shape[1]:
-        raise EntryError(f"class {int(columns.max())} is asked for, but the model gives {logits.shape[1]} classes")
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=1)[:, columns]
+    if classes and max(classes) >= logits.shape[1]:
+        raise EntryError(f"class {max(classes)} is asked for, but the model gives {logits.shape[1]} classes")
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=1)[:, list(classes)]

@@ -45,7 +45,7 @@ class PreparedImages:
 
     def __getitem__(self, index: int) -> Any:
         if self._raw is not None:
-            return np.ascontiguousarray(self._raw[index])
+            return np.array(self._raw[index])  # a copy: perturbations may write to it
         if self._cache is not None:
             stored = self._cache.get(index)
             if stored is not None:
@@ -77,7 +77,7 @@ class PreparedImages:
             raise ImageError(f"transform of image {name} failed: {type(error).__name__}: {error}") from error
         if isinstance(image, torch.Tensor) or (isinstance(image, np.ndarray) and image.dtype != np.uint8):
             return torch.as_tensor(image, dtype=torch.float32)
-        return np.asarray(image, dtype=np.uint8)
+        return np.array(image, dtype=np.uint8)
 
     def _open_cache(self, image: Any) -> None:
         self._cache_sought = True

@@ -105,9 +105,12 @@ class Store:
         """The model's row; what a run or an import knows of arch and tags is added to what is there."""
         values: dict[str, Any] = dict(arch=arch, tags=list(tags), created_at=now())
         model_id = self._ensure(schema.models, {"name": name}, values)
-        m = schema.models
+        m, e = schema.models, schema.evaluations
         with self.writing() as connection:
             row = connection.execute(sa.select(m.c.arch, m.c.tags).where(m.c.id == model_id)).one()
+            elsewhere = sa.select(e.c.id).where(e.c.model_id == model_id, e.c.source != "own").limit(1)
+            if not row.tags and connection.execute(elsewhere).first():
+                tags = ()  # published without a type: a run here must not move it onto the published line
             more = [*row.tags, *(tag for tag in tags if tag not in row.tags)]
             if (row.arch or arch, more) != (row.arch, row.tags):
                 connection.execute(m.update().where(m.c.id == model_id).values(arch=row.arch or arch, tags=more))
