@@ -157,7 +157,9 @@ def main() -> None:
     other = efficientnet()
     if other is not None and words.startswith("cello"):
         own = image * torch.tensor(STD).view(1, 3, 1, 1) + torch.tensor(MEAN).view(1, 3, 1, 1)  # in [0, 1]
-        sampled = compare("32 points, EfficientNet-Lite0", other, (own - 0.5) / 0.5, five, [Recipe(step, max_points=32)])
+        sampled = compare(
+            "32 points, EfficientNet-Lite0", other, (own - 0.5) / 0.5, five, [Recipe(step, max_points=32)]
+        )
         shares[type(other.model).__name__] = share_of(sampled)
     for name, share in shares.items():
         print(
