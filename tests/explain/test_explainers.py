@@ -267,7 +267,7 @@ def test_grad_cam_equals_captums():
     theirs = attr.LayerAttribution.interpolate(theirs, (28, 28), interpolate_mode="bilinear")
     ours = grad_cam(model, IMAGES, Score([[[2]]] * 3))
     assert torch.allclose(ours, theirs, atol=1e-6)
-    gradient = attr.Saliency(model).attribute(IMAGES, target=2).amax(dim=1)
+    gradient = attr.Saliency(model).attribute(IMAGES.clone().requires_grad_(), target=2).amax(dim=1)
     assert torch.allclose(input_gradient(model, IMAGES, Score([[[2]]] * 3))[:, 0], gradient, atol=1e-6)
 
 

@@ -110,6 +110,12 @@ def test_image_set_of_another_setting_keeps_its_corruption(tmp_path):
     assert np.allclose(one, other, atol=1e-5)
 
 
+def test_image_set_of_another_setting_keeps_its_classes_and_images():
+    some = EvalSetting("some", ExplanationManifest("maps.csv"), class_sublist=(3, 5), idx_subsample_list=(0, 2))
+    direct = explanation_setting("x", "centre", over="some").over(some)
+    assert (direct.class_sublist, direct.idx_subsample_list) == ((3, 5), (0, 2))
+
+
 def test_images_are_run_again_not_derived(explained):
     _, store = explained
     evaluation = queries.completed(store, "digits_cnn", GRADCAM, "limit=12")
