@@ -11,6 +11,7 @@ import click
 from testbed.commands.action import Action, Context
 from testbed.commands.tables import cell, formatted, text_table, with_interval
 from testbed.data.samples import Dataset
+from testbed.errors import TestbedError
 
 
 def print_eval(context: Context, pair: tuple[str, str]) -> None:
@@ -26,13 +27,26 @@ def print_eval(context: Context, pair: tuple[str, str]) -> None:
     row = evaluation.row
     variant = f" ({row['variant']})" if row["variant"] else ""
     click.echo(f"{evaluation.model} on {evaluation.eval_setting}{variant}\n")
-    lines = [[m["name"], with_interval(m["value"], m["ci_low"], m["ci_high"]), cell(m["n"])] for m in metrics]
-    click.echo(text_table(lines, ["metric", "value [95 % interval]", "n"]))
+    better = _directions(context, evaluation.eval_setting)
+    header = ["metric", "value [95 % interval]", "n", *(["better"] if better else [])]
+    lines = [
+        [m["name"], with_interval(m["value"], m["ci_low"], m["ci_high"]), cell(m["n"]), better.get(m["name"], "")]
+        for m in metrics
+    ]
+    click.echo(text_table([line[: len(header)] for line in lines], header))
     if row["warning"]:
         click.echo(f"\nwarning: {row['warning']}")
     click.echo()
     for label, value in _provenance(evaluation.version, row):
         click.echo(f"{label:<20} {value}")
+
+
+def _directions(context: Context, setting: str) -> dict[str, str]:
+    """Which way each metric is better, where the setting's metrics_fn tells it (its attribute `better`)."""
+    try:
+        return dict(getattr(context.registry.eval_setting(setting).metrics_fn, "better", {}))
+    except TestbedError:  # a setting that is no longer declared
+        return {}
 
 
 def _any_variant(context: Context, model: str, setting: str) -> Any:

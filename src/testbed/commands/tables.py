@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,7 +50,15 @@ def cell(value: Any) -> str:
 def with_interval(value: float | None, low: float | None, high: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.2f}" if low is None or high is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    if low is None or high is None:
+        return f"{value:.{_decimals(abs(value))}f}"
+    digits = _decimals(max(high - value, value - low))
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _decimals(scale: float) -> int:
+    """Two after the point, as percentages want; more where the interval, or the number itself, is finer than that."""
+    return 2 if scale >= 0.05 or scale == 0 else min(2 - math.floor(math.log10(scale)), 8)
 
 
 def results_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
@@ -67,11 +76,11 @@ def results_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
     if len(metrics) == 1 and len(models) > 1:
         metric = metrics.pop()
         grid = [[s, *(_grid_cell(first.get((s, m))) for m in models)] for s in settings]
-        table = text_table(grid, [f"{metric} (%) on", *models])
+        table = text_table(grid, [_heading(metric), *models])
         if max(map(len, table.splitlines())) <= width:
             return table
         grid = [[s, *(_short_cell(first.get((s, m))) for m in models)] for s in settings]
-        table = text_table_under([f"{metric} (%) on", *models], grid)
+        table = text_table_under([_heading(metric), *models], grid)
         if max(map(len, table.splitlines())) <= width:
             return f"{table}\n\n± is the longer side of the 95 % interval."
     lines = [
@@ -112,3 +121,8 @@ def _short_cell(row: Mapping[str, Any] | None) -> str:
     if row["ci_low"] is None or row["ci_high"] is None:
         return f"{row['value']:.1f}"
     return f"{row['value']:.1f} ±{max(row['value'] - row['ci_low'], row['ci_high'] - row['value']):.1f}"
+
+
+def _heading(metric: str) -> str:
+    percent = metric.startswith(("top", "accuracy", "shape_bias"))
+    return f"{metric} (%) on" if percent else f"{metric} on"
