@@ -27,6 +27,7 @@ from testbed.errors import EntryError, TestbedError, UnknownName, near_names
 
 REGISTRY_VARIABLE = "TESTBED_REGISTRY"
 ENTRY_POINT_GROUP = "testbed.registry"
+PARTS = ("models", "eval_settings")  # the subfolders of a registry folder
 
 Entry = TypeVar("Entry", bound=Model | EvalSetting)
 
@@ -86,10 +87,10 @@ class Registry:
         self.eval_settings: Shelf[EvalSetting] = Shelf("eval setting", "--list-eval-settings-registry")
         self.broken: dict[Path, str] = {}
 
-    def load_folder(self, folder: Path) -> None:
+    def load_folder(self, folder: Path, parts: Sequence[str] = PARTS) -> None:
         if not folder.is_dir():
             raise UnknownName(f"registry folder {folder} does not exist")
-        for part in ("models", "eval_settings"):
+        for part in parts:
             for path in sorted((folder / part).glob("*.py")):
                 if not path.name.startswith("_"):
                     self.load_file(path)
@@ -236,7 +237,7 @@ def add_group(
     `aggregate` makes numbers of the group's own from what is stored of a model (testbed.metrics.aggregates);
     `db.py --print-group` prints them.
     """
-    if kind not in ("models", "eval_settings"):
+    if kind not in PARTS:
         raise EntryError(f"group '{name}': kind must be models or eval_settings, got {kind!r}")
     registry = _loading()
     shelf: Shelf[Any] = registry.models if kind == "models" else registry.eval_settings
@@ -282,13 +283,13 @@ def registry_folders(extra: Sequence[str] = ()) -> list[Path]:
     return list(dict.fromkeys(p.resolve() for p in paths))
 
 
-def load_registry(extra: Sequence[str] = ()) -> Registry:
-    """Every registry folder, then what installed packages offer under `testbed.registry`."""
+def load_registry(extra: Sequence[str] = (), parts: Sequence[str] = PARTS) -> Registry:
+    """Every registry folder (or those parts of it), then what installed packages offer under `testbed.registry`."""
     from importlib.metadata import entry_points
 
     registry = Registry()
     for folder in registry_folders(extra):
-        registry.load_folder(folder)
+        registry.load_folder(folder, parts)
     for point in entry_points(group=ENTRY_POINT_GROUP):
         try:
             with _loading_into(registry):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.tables import formatted
-from testbed.registry import Registry, load_registry
+from testbed.registry import PARTS, Registry, load_registry
 
 if TYPE_CHECKING:
     from testbed.store.database import Store
@@ -52,7 +52,13 @@ class Context:
 
     @cached_property
     def registry(self) -> Registry:
-        entries = load_registry(self.registry_folders)
+        return self.registry_part(*PARTS)
+
+    def registry_part(self, *parts: str) -> Registry:
+        """Only the models or only the eval settings: a list of names should not wait for the other."""
+        if "registry" in self.__dict__:
+            return self.registry
+        entries = load_registry(self.registry_folders, parts)
         for path, error in entries.broken.items():
             click.echo(f"registry: {path} was not loaded: {error}", err=True)
         return entries

@@ -6,7 +6,7 @@ from testbed.commands.action import Action, Context
 
 
 def list_models_registry(context: Context) -> None:
-    entries = context.registry.models.entries
+    entries = context.registry_part("models").models.entries
     names = _filtered(context, list(entries))
     rows = [{"model": n, "arch": entries[n].arch or "", "tags": " ".join(entries[n].tags)} for n in names]
     context.print(rows, ["model", "arch", "tags"])
@@ -14,8 +14,9 @@ def list_models_registry(context: Context) -> None:
 
 def list_eval_settings_registry(context: Context, parents_only: bool = False) -> None:
     rows = []
-    for name in _filtered(context, list(context.registry.eval_settings.entries)):
-        setting = context.registry.eval_setting(name)
+    entries = context.registry_part("eval_settings").eval_settings.entries
+    for name in _filtered(context, list(entries)):
+        setting = entries[name]
         parent = setting.parent_eval_setting or setting.derived_from
         if parents_only and parent:
             continue
