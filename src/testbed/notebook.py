@@ -51,7 +51,10 @@ def evaluate(
     store = open_store(db, create=True)
     roots = data_roots([data_root] if isinstance(data_root, str) else data_root)
     run = RunOptions(
-        data_roots=tuple(map(str, roots)), registry=tuple(registry), cache_folder=str(store.folder / "cache")
+        data_roots=tuple(map(str, roots)),
+        registry=tuple(registry),
+        cache_folder=str(store.folder / "cache"),
+        results_folder=str(store.folder),
     )
     try:
         run = replace(run, **options)

@@ -69,6 +69,12 @@ _INTERRUPTED = 130
     "--overwrite", is_flag=True, help="Run again what is stored; the old result stands until the new one is whole."
 )
 @click.option("--skip-bad-images", is_flag=True, help="Leave unreadable images out and record how many.")
+@click.option(
+    "--record",
+    cls=ManyValues,
+    metavar="WHAT...",
+    help="Keep beside the logits: features (penultimate), rotation (needs `autoeval.py --train-rotation-head`).",
+)
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="[default: each model's own]")
 @click.option(
     "--chunk-size",
@@ -148,6 +154,7 @@ def main(
             data_roots=tuple(str(r) for r in data_roots(data_root)),
             registry=registry,
             cache_folder=str(store.folder / "cache"),
+            results_folder=str(store.folder),
             compile=compile_,
             **options,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from testbed.data.samples import UNKNOWN
 from testbed.entries import EvalSetting, Model, StandardNormalization, call_by_name
 from testbed.errors import ModelError, TestbedError
+from testbed.run.classes import columns_for
 from testbed.run.options import RunOptions
+from testbed.run.seeding import BatchRandom
 from testbed.weights import checkpoint_override, load_checkpoint, state_sha256
 
 _AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -25,6 +29,7 @@ class LoadedModel:
         self.device = torch.device(device)
         self.amp = _AMP[options.amp] if options.amp else None
         self.channels_last = options.channels_last
+        self.seed = options.seed
         self.network = _load(entry, options.checkpoint)
         if isinstance(self.network, nn.Module):
             self.network = self.network.eval().to(self.device)
@@ -69,9 +74,15 @@ class Classifier(nn.Module):
         self._loaded = loaded  # kept out of the module tree: it is shared between settings
         self._setting = setting
         self._normalise = _normalisation(loaded.entry.normalization, loaded.device)
-        self._columns = None
-        if setting.class_sublist is not None and "class_sublist" not in loaded.entry.classify_arguments:
-            self._columns = torch.tensor(setting.class_sublist, device=loaded.device)
+        self.image_ids: Sequence[str] = ()  # of the batch at hand, for a classify function that draws random numbers
+        columns = columns_for(loaded.entry, setting)
+        # Columns of the model's own outputs, which is what a classify function counts in too.
+        self._class_sublist = None if columns is None else tuple(c for c in columns if c != UNKNOWN)
+        self._columns = self._order = None
+        if self._class_sublist is not None and "class_sublist" not in loaded.entry.classify_arguments:
+            self._columns = torch.tensor(self._class_sublist, device=loaded.device)
+        if columns is not None and UNKNOWN in columns:
+            self._order = torch.tensor(_places_with_gaps(columns), device=loaded.device)
 
     @property
     def entry(self) -> Model:
@@ -96,18 +107,38 @@ class Classifier(nn.Module):
                     loaded.entry.classify_arguments,
                     images=images,
                     model=loaded.network,
-                    class_sublist=setting.class_sublist,
+                    class_sublist=self._class_sublist,
                     adversarial_attack=setting.adversarial_attack,
+                    rng=self._random(images),
                 )
         logits = _as_matrix(logits, len(images), loaded.entry.name).float()
-        if self._columns is None:
-            return logits
-        if int(self._columns.max()) >= logits.shape[1]:
-            raise ModelError(
-                f"model '{loaded.entry.name}' gives {logits.shape[1]} classes, but the setting "
-                f"'{setting.name}' asks for class {int(self._columns.max())}"
-            )
-        return logits[:, self._columns]
+        if self._columns is not None:
+            if int(self._columns.max()) >= logits.shape[1]:
+                raise ModelError(
+                    f"model '{loaded.entry.name}' gives {logits.shape[1]} classes, but the setting "
+                    f"'{setting.name}' asks for class {int(self._columns.max())}"
+                )
+            logits = logits[:, self._columns]
+        if self._order is not None:  # a class the model lacks gets the image's lowest score: it is never predicted
+            logits = torch.cat([logits, logits.amin(dim=1, keepdim=True)], dim=1)[:, self._order]
+        return logits
+
+    def _random(self, images: torch.Tensor) -> BatchRandom:
+        """Seeded by image id, and afresh at every call: the classifier is one fixed function.
+
+        Attacks ask for gradients of parts of a batch; there all images share one draw, so that none depends on the
+        others. The numbers are not those a perturbation of the same image draws.
+        """
+        known = len(self.image_ids) == len(images) and not images.requires_grad
+        ids = self.image_ids if known else [""] * len(images)
+        return BatchRandom(self._loaded.seed, f"{self._setting.noise_key}|classify", ids, images.device)
+
+
+def _places_with_gaps(columns: Sequence[int]) -> list[int]:
+    """The place of each column among the known ones; one past their end for an unknown one."""
+    known = [c for c in columns if c != UNKNOWN]
+    places = iter(range(len(known)))
+    return [len(known) if c == UNKNOWN else next(places) for c in columns]
 
 
 def _normalisation(normalization: Any, device: torch.device) -> Any:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from testbed.errors import EntryError
+
 DEFAULT_CHUNK = 1024
 DEFAULT_CACHE_GB = 10.0
+RECORDINGS = ("features", "rotation")
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,20 @@ class RunOptions:
     logits_dtype: str = "float32"
     skip_bad_images: bool = False
     checkpoint: str | None = None
+    record: tuple[str, ...] = ()  # of RECORDINGS: kept beside the logits of every setting
+    results_folder: str = "results"  # where heads trained on a model's features lie
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.record if name not in RECORDINGS]
+        if unknown:
+            raise EntryError(f"--record: expected {' or '.join(RECORDINGS)}, got '{unknown[0]}'")
+        if self.record and self.compile:
+            raise EntryError("--record looks into the network, which --compile hides: give one of the two")
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """What is kept beside the logits. Rotation logits come from features, which are kept with them."""
+        return tuple(name for name in RECORDINGS if name in self.record or (self.record and name == "features"))
 
     @property
     def variant(self) -> str:

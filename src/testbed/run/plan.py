@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from testbed.data.samples import Dataset, Samples
+from testbed.data.samples import UNKNOWN, Dataset, Samples
 from testbed.data.select import Selection, select
 from testbed.entries import EvalSetting, Model
-from testbed.errors import DataError, StoreError
+from testbed.errors import DataError, ModelError, StoreError
 from testbed.registry import Registry
+from testbed.run.classes import columns_for, lacks_classes
 from testbed.run.options import RunOptions
 from testbed.store import queries
 from testbed.store.database import Store
@@ -95,7 +96,7 @@ def make_plan(
     pairs: list[Pair] = []
     for entry in entries:
         stored = stored_model_name(entry, options.checkpoint)
-        done = _done(registry, queries.evaluations(store, model=stored, variant=options.variant))
+        done = _done(registry, queries.evaluations(store, model=stored, variant=options.variant), options.arrays)
         wanted = [*asked, *_followers(registry, asked, done)] if overwrite else asked
         for name in _with_parents(registry, entry, wanted):
             pair = Pair(entry, registry.eval_setting(name), stored_model=stored, asked=name in wanted)
@@ -110,13 +111,16 @@ def make_plan(
     return plan
 
 
-def _done(registry: Registry, stored: Sequence[queries.Evaluation]) -> set[tuple[str, int]]:
-    """(setting, version) of completed evaluations; a derived one counts while its parent is of today's version."""
+def _done(registry: Registry, stored: Sequence[queries.Evaluation], arrays: Sequence[str]) -> set[tuple[str, int]]:
+    """(setting, version) of completed evaluations that hold what is to be recorded; a derived one counts while its
+    parent is of today's version."""
     completed = {e.id: e for e in stored if e.status == "completed"}
     done = set()
     for evaluation in completed.values():
         parent = completed.get(evaluation.row["derived_from_id"])
         entry = registry.eval_settings.entries.get(parent.eval_setting) if parent else None
+        if not (parent or evaluation).has_recorded(arrays):
+            continue
         if parent is None or entry is None or entry.version == parent.version:
             done.add((evaluation.eval_setting, evaluation.version))
     return done
@@ -130,10 +134,11 @@ def _with_controls(registry: Registry, asked: Sequence[str]) -> list[str]:
 
 def _derivable(pair: Pair) -> bool:
     """From stored logits, unless the setting probes the model itself, or the model's own classify counts votes
-    among the sublist's classes only."""
+    among the sublist's classes only, or the model lacks classes that only the parent asks for."""
     setting = pair.setting
-    counts_among = "class_sublist" in pair.model.classify_arguments and setting.class_sublist is not None
-    return setting.derived_from is not None and setting.probe is None and not counts_among
+    picks_classes = "class_sublist" in pair.model.classify_arguments or lacks_classes(pair.model)
+    by_itself = picks_classes and setting.class_sublist is not None
+    return setting.derived_from is not None and setting.probe is None and not by_itself
 
 
 def _with_parents(registry: Registry, model: Model, asked: Sequence[str]) -> list[str]:
@@ -199,8 +204,12 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions) -> None:
                 options.limit,
                 columns,
             )
-        except DataError as error:
+            missing = (columns_for(pair.model, setting) or ()).count(UNKNOWN)
+        except (DataError, ModelError) as error:
             pair.action, pair.error = "fail", str(error)
             continue
         if setting.size is not None and options.limit is None and setting.size != len(pair.selection):
             pair.warning = f"expected {setting.size} images, found {len(pair.selection)}"
+        if missing:
+            never = f"the model lacks {missing} of the setting's classes, which are never predicted"
+            pair.warning = f"{pair.warning}; {never}" if pair.warning else never

@@ -52,7 +52,7 @@ class Recorder:
         if claim.abandoned is not None:
             shutil.rmtree(files.parts_folder(self._logits_path(pair, claim.abandoned)), ignore_errors=True)
         folder = files.parts_folder(self._logits_path(pair, claim.evaluation_id))
-        done = {start for start, _ in claim.done if files.part_path(folder, start).is_file()}
+        done = {start for start, _ in claim.done if self._usable(files.part_path(folder, start))}
         tasks = [
             Task(
                 evaluation_id=claim.evaluation_id,
@@ -71,7 +71,10 @@ class Recorder:
     def is_complete(self, pair: Pair) -> bool:
         """Whether any run has brought the pair to its end."""
         found = queries.evaluations(self.store, pair.stored_model, pair.setting.name, self.options.variant)
-        return any(e.status == "completed" and e.version == pair.setting.version for e in found)
+        return any(
+            e.status == "completed" and e.version == pair.setting.version and e.has_recorded(self.options.arrays)
+            for e in found
+        )
 
     def chunk(self, done: ChunkDone, device: str) -> None:
         task = done.task
@@ -129,6 +132,7 @@ class Recorder:
                 "bad_rows": bad_rows,
                 "devices": sorted({c["device"] for c in chunks}),
                 "limit": self.options.limit,
+                "recorded": list(self.options.arrays),
                 "checkpoint": self.options.checkpoint,
             },
         )
@@ -172,6 +176,10 @@ class Recorder:
             dtype=self._dtype,
         )
         self.store.fail(claim.evaluation_id, error)
+
+    def _usable(self, part: Path) -> bool:
+        """Whether an earlier run left this chunk with all that is asked for."""
+        return files.part_holds(part, self.options.arrays) if self.options.arrays else part.is_file()
 
     # ---- where things lie --------------------------------------------------------------------------------
 

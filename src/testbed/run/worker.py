@@ -22,6 +22,7 @@ from testbed.run.classifier import Classifier, LoadedModel
 from testbed.run.images import Batch, BatchLoader, PreparedImages, unit_range
 from testbed.run.messages import ChunkDone, ChunkFailed, Event, Note, Progress, Task
 from testbed.run.options import RunOptions
+from testbed.run.recordings import Recordings
 from testbed.run.seeding import BatchRandom, image_generator
 from testbed.store.files import write_part
 
@@ -34,6 +35,7 @@ class _Job:
     setting: EvalSetting
     loader: BatchLoader
     classifier: Classifier
+    recordings: Recordings
     num_classes: int | None
     batch_size: int
     transform: str  # for the provenance
@@ -109,6 +111,7 @@ class Worker:
             setting=setting,
             loader=BatchLoader(images, ids, chosen.indices, chosen.targets, setting, self._options, self._threads),
             classifier=Classifier(loaded, setting).eval(),
+            recordings=Recordings(loaded, self._options),
             num_classes=samples.num_classes if columns else None,
             batch_size=self._options.batch_size or loaded.entry.batch_size_for(setting),
             transform=" then ".join(repr(t) for t in setting.transforms_for(loaded.entry) if t is not None) or "None",
@@ -149,6 +152,7 @@ class Worker:
         targets = batch.targets.to(device)
         # A classify function that draws random numbers gives the same answer at every rerun.
         _seed_torch(int(image_generator(self._options.seed, setting.noise_key, batch.ids[0]).integers(2**62)), device)
+        job.classifier.image_ids = batch.ids
         with torch.no_grad():
             attacks_itself = "adversarial_attack" in loaded.entry.classify_arguments
             if setting.perturbation_fn_gpu is not None and not (setting.adversarial_attack and attacks_itself):
@@ -160,10 +164,10 @@ class Worker:
                     targets=targets,
                     rng=BatchRandom(self._options.seed, setting.noise_key, batch.ids, device),
                 )
-            logits = job.classifier(images)
-            outputs = {"logits": logits.cpu().numpy()}
+            logits, recorded = job.recordings.classify(job.classifier, images)
+            outputs = {"logits": logits.cpu().numpy(), **{n: a.cpu().numpy() for n, a in recorded.items()}}
             if setting.probe is not None:
-                recorded = call_by_name(
+                probed = call_by_name(
                     setting.probe,
                     setting.arguments["probe"],
                     images=images,
@@ -173,7 +177,7 @@ class Worker:
                     image_paths=batch.ids,
                     rng=BatchRandom(self._options.seed, setting.noise_key, batch.ids, device),
                 )
-                outputs.update({name: np.asarray(torch.as_tensor(a).cpu()) for name, a in recorded.items()})
+                outputs.update({name: np.asarray(torch.as_tensor(a).cpu()) for name, a in probed.items()})
         _check(job, outputs["logits"], batch)
         return outputs
 

@@ -92,11 +92,22 @@ def write_part(folder: Path, start: int, arrays: Mapping[str, np.ndarray]) -> No
     write_aside(part_path(folder, start), write)
 
 
+def part_holds(path: Path, names: Iterable[str]) -> bool:
+    """Whether the chunk is there with these arrays: it may have been begun by a run that was asked for fewer."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return set(names) <= set(stored.files)
+    except UNREADABLE:
+        return False
+
+
 def assemble(folder: Path, starts: Iterable[int], n_rows: int, target: Path, dtype: str) -> dict[str, str]:
     """Join the chunks' parts into one .npy per array; returns sha256 by array name. Logits go to `target`."""
     parts = [part_path(folder, start) for start in sorted(starts)]
     with np.load(parts[0], allow_pickle=False) as first:
-        layout = {name: (first[name].shape[1:], first[name].dtype) for name in first.files}
+        # Chunks of an earlier run may hold more than this one was asked for.
+        common = [name for name in first.files if all(part_holds(part, [name]) for part in parts)]
+        layout = {name: (first[name].shape[1:], first[name].dtype) for name in common}
     digests = {}
     for name, (row_shape, own_dtype) in layout.items():
         kind = np.dtype(dtype) if name == "logits" else own_dtype

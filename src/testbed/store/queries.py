@@ -96,6 +96,10 @@ class Evaluation:
     def status(self) -> str:
         return str(self.row["status"])
 
+    def has_recorded(self, arrays: Iterable[str]) -> bool:
+        """Whether `eval.py --record` kept these arrays beside the logits."""
+        return set(arrays) <= set((self.row["provenance"] or {}).get("recorded", ()))
+
 
 def evaluations(
     store: Store,

@@ -1,0 +1,43 @@
+"""What `eval.py --record` keeps beside the logits, of any setting: penultimate features, rotation logits.
+
+A setting's own probe is part of the setting; a recording is asked for by the run. Label-free estimation reads both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from testbed.run.classifier import Classifier, LoadedModel
+from testbed.run.features import FeatureWatch
+from testbed.run.options import RunOptions
+from testbed.run.plan import stored_model_name
+from testbed.run.rotation import RotationHead, head_path, read_head, turned
+
+
+class Recordings:
+    """Calls the classifier, and returns what was asked for beside its logits."""
+
+    def __init__(self, loaded: LoadedModel, options: RunOptions) -> None:
+        self._watch = FeatureWatch(loaded) if options.arrays else None
+        self._head: RotationHead | None = None
+        if "rotation" in options.arrays:
+            model = stored_model_name(loaded.entry, options.checkpoint)
+            path = head_path(Path(options.results_folder), model)
+            self._head = read_head(path, model, loaded.weights_sha256).to(loaded.device)
+
+    def classify(self, classifier: Classifier, images: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        if self._watch is None:
+            return classifier(images), {}
+        with self._watch.watching():
+            logits = classifier(images)
+            features = self._watch.features(len(images))
+            recorded = {"features": features}
+            if self._head is not None:
+                views = [features]
+                for quarters in (1, 2, 3):
+                    classifier(turned(images, quarters))
+                    views.append(self._watch.features(len(images)))
+                recorded["rotation"] = torch.stack([self._head(view) for view in views], dim=1)
+        return logits, recorded
