@@ -103,12 +103,12 @@ def versions(store):
         return connection.execute(sa.select(schema.schema_version.c.version)).scalars().all()
 
 
-def test_new_database_has_every_table_both_views_and_its_version(store):
+def test_new_database_has_every_table_all_views_and_its_version(store):
     inspector = sa.inspect(store.engine)
     assert set(inspector.get_table_names()) >= {
-        *("schema_version", "runs", "models", "eval_settings", "evaluations", "chunks", "metrics"),
+        *("schema_version", "runs", "models", "eval_settings", "evaluations", "chunks", "metrics", "estimates"),
     }
-    assert set(inspector.get_view_names()) == {"results", "all_results"}
+    assert set(inspector.get_view_names()) == {"results", "all_results", "label_free"}
     assert versions(store) == [schema.SCHEMA_VERSION]
     assert versions(again(store)) == [schema.SCHEMA_VERSION]  # opened again, nothing is added
 

@@ -142,6 +142,12 @@ def completed(store: Store, model: str, eval_setting: str, variant: str = "") ->
     raise StoreError(f"{model} on {eval_setting} {state}")
 
 
+def has_labels(store: Store, evaluation: Evaluation) -> bool:
+    """Whether any image has one; without, there is nothing to measure an accuracy by."""
+    relative = evaluation.row["samples_path"]
+    return not relative or bool((files.load_samples(Path(store.folder) / relative).targets >= 0).any())
+
+
 def metrics_of(store: Store, evaluation_id: int) -> list[dict[str, Any]]:
     x = schema.metrics
     with store.reading() as connection:

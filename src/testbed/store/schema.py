@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from testbed.errors import StoreError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 tables = sa.MetaData()
 
@@ -113,6 +113,20 @@ metrics = sa.Table(
     sa.Column("n", sa.Integer),
 )
 
+# Accuracies estimated without labels, in percent. They go with the evaluation whose outputs they were made from.
+estimates = sa.Table(
+    "estimates",
+    tables,
+    sa.Column("evaluation_id", sa.ForeignKey("evaluations.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("method", sa.String(64), primary_key=True),
+    sa.Column("source", sa.String(255), primary_key=True),  # the labelled setting it starts from
+    sa.Column("fit", sa.String(255), primary_key=True),  # the settings a line was fitted on; "" where none was
+    sa.Column("value", sa.Double),
+    sa.Column("accuracy", sa.Double),  # the true one, where the setting has labels
+    sa.Column("notes", sa.JSON, nullable=False),
+    sa.Column("made_at", sa.String(32), nullable=False),
+)
+
 _SELECT = """
 SELECT m.name AS model, s.name AS eval_setting, x.name AS metric,
        x.value AS value, x.ci_low AS ci_low, x.ci_high AS ci_high, x.n AS n{more}
@@ -133,10 +147,25 @@ VIEWS = {
         " e.id AS evaluation_id, e.finished_at AS finished_at",
         where="",
     ),
+    # Accuracies without labels, beside the true ones where there are labels.
+    "label_free": """
+SELECT m.name AS model, s.name AS eval_setting, x.method AS method, x.value AS estimate, x.accuracy AS accuracy,
+       x.source AS source, x.fit AS fit, e.variant AS variant
+FROM estimates x
+JOIN evaluations e ON e.id = x.evaluation_id
+JOIN models m ON m.id = e.model_id
+JOIN eval_settings s ON s.id = e.eval_setting_id
+WHERE e.status = 'completed'
+""",
 }
 
+
+def _add_estimates(connection: sa.Connection) -> None:
+    estimates.create(connection)
+
+
 # Step i takes a database from schema i to i + 1. Steps are only ever appended.
-MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {}
+MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates}
 
 
 def found_version(connection: sa.Connection, where: str) -> int | None:

@@ -1,0 +1,33 @@
+"""Accuracies estimated without labels: kept beside the evaluations they were made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from testbed.store import schema
+from testbed.store.database import Store, now
+
+_COLUMNS = ("evaluation_id", "method", "source", "fit", "value", "accuracy", "notes")
+
+
+def save_estimates(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows of evaluation_id, method, source, fit, value, accuracy and notes; what stood in their place goes."""
+    if not rows:
+        return
+    table = schema.estimates
+    keys = [c.name for c in table.primary_key]
+    same = sa.and_(*(table.c[key] == sa.bindparam(f"old_{key}") for key in keys))
+    with store.writing() as connection:
+        connection.execute(table.delete().where(same), [{f"old_{key}": row[key] for key in keys} for row in rows])
+        made_at = now()
+        connection.execute(table.insert(), [{**{c: row[c] for c in _COLUMNS}, "made_at": made_at} for row in rows])
+
+
+def estimates(store: Store) -> list[dict[str, Any]]:
+    """What the view `label_free` holds: model, eval_setting, method, estimate, accuracy, source, fit, variant."""
+    with store.reading() as connection:
+        query = sa.text("SELECT * FROM label_free ORDER BY model, eval_setting, method")
+        return [dict(row) for row in connection.execute(query).mappings()]

@@ -1,0 +1,49 @@
+"""Estimates without labels in the database: made again they replace, and they go with their evaluation."""
+
+import sqlalchemy as sa
+
+from stored_results import add, again
+from testbed.store import schema
+from testbed.store.estimates import estimates, save_estimates
+from testbed.store.manage import remove_evaluation
+
+
+def row(evaluation_id, method="atc", value=61.5, **more):
+    plain = dict(source="clean", fit="", accuracy=60.0, notes=["a note"])
+    return {"evaluation_id": evaluation_id, "method": method, "value": value, **plain, **more}
+
+
+def test_estimates_are_read_with_their_names_and_replaced_when_made_again(store):
+    store.begin_run()
+    evaluation = add(store, "m", "s")
+    save_estimates(store, [row(evaluation), row(evaluation, "entropy", 58.0, fit="meta-*")])
+    save_estimates(store, [row(evaluation, value=62.5, accuracy=None)])
+    plain = {"model": "m", "eval_setting": "s", "source": "clean", "variant": ""}
+    assert estimates(store) == [
+        {**plain, "method": "atc", "estimate": 62.5, "accuracy": None, "fit": ""},
+        {**plain, "method": "entropy", "estimate": 58.0, "accuracy": 60.0, "fit": "meta-*"},
+    ]
+
+
+def test_estimates_go_with_the_evaluation_they_were_made_from(store):
+    store.begin_run()
+    save_estimates(store, [row(add(store, "m", "s"))])
+    add(store, "m", "s")  # run again
+    assert estimates(store) == []
+    save_estimates(store, [row(add(store, "m", "t"))])
+    remove_evaluation(store, "m", "t", override=True)
+    assert estimates(store) == []
+
+
+def test_a_database_of_the_first_schema_gets_the_table_and_keeps_its_results(store):
+    store.begin_run()
+    evaluation = add(store, "m", "s")
+    with store.writing() as connection:
+        connection.execute(sa.text("DROP VIEW label_free"))
+        connection.execute(sa.text("DROP TABLE estimates"))
+        connection.execute(schema.schema_version.update().values(version=1))
+    upgraded = again(store)
+    save_estimates(upgraded, [row(evaluation)])
+    assert [e["estimate"] for e in estimates(upgraded)] == [61.5]
+    with upgraded.reading() as connection:
+        assert connection.execute(sa.text("SELECT value FROM results")).scalars().all() == [50.0]
