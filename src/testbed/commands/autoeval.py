@@ -1,0 +1,279 @@
+"""autoeval.py: accuracy without labels, from what eval.py has stored."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
+
+if TYPE_CHECKING:
+    from testbed.labelfree.estimate import Answer, Question
+    from testbed.store.database import Store
+
+_MOST_SETS = 100  # a longer table of sets goes into a file
+_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
+
+
+@click.command(
+    cls=ManyValuesCommand, context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+)
+@click.option("--models", cls=ManyValues, metavar="NAME...", help="Models with stored results: names, globs, groups.")
+@click.option("--source", metavar="SETTING", help="The labelled clean setting that estimates start from.")
+@click.option("--fit", cls=ManyValues, metavar="NAME...", help="Labelled settings to fit a line of each score on.")
+@click.option("--test", cls=ManyValues, metavar="NAME...", help="Settings to estimate; each word is a group of them.")
+@click.option(
+    "--methods", cls=ManyValues, metavar="NAME...", help="Methods, or all that what is stored allows.  [default: all]"
+)
+@click.option(
+    "--class-prior",
+    type=click.Choice(["source", "uniform"]),
+    default="source",
+    show_default=True,
+    help="The class shares that optimal transport (cot) assumes of every set.",
+)
+@click.option("--variant", default="", metavar="TEXT", help="Results kept apart by eval.py, such as limit=1000.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "csv", "json", "markdown", "latex"]),
+    default="table",
+    show_default=True,
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write .csv, .json, .md or .tex.")
+@click.option("--list-methods", is_flag=True, help="The methods, and what each needs.")
+@click.option(
+    "--train-rotation-head", metavar="MODEL", help="Train the four-way head that `eval.py --record rotation` uses."
+)
+@click.option("--on", metavar="SETTING", help="The images the rotation head is trained on; their labels are not used.")
+@click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, metavar="N")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Train the head on N of the images.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
+@click.option("--device", default="cpu", show_default=True, metavar="NAME", help="cpu or cuda:0, for the training.")
+@click.option("--data-root", cls=ManyValues, metavar="DIR...", help="Folders with datasets, for the training.")
+@db_option
+@registry_option
+@one_line_errors
+def main(train_rotation_head: str | None, list_methods: bool, **given: Any) -> None:
+    """Estimate accuracy without labels from stored logits; no model is run. Example:
+
+    \b
+        python eval.py --models digits_cnn --eval-settings digits digits-meta digits-corruptions --record features
+        python autoeval.py --models digits_cnn --source digits --fit digits-meta --test digits-corruptions
+
+    Scores (confidence, entropy, features) are turned into accuracies by a line fitted on labelled --fit settings;
+    direct methods (atc-ne, cot, doc, ...) need --source and --test alone; agreement methods need several models.
+    """
+    if list_methods:
+        _list_methods(given["style"])
+    elif train_rotation_head is not None:
+        _train(train_rotation_head, **given)
+    else:
+        _estimate(**given)
+
+
+# ---- estimating ----------------------------------------------------------------------------------------------
+
+
+def _estimate(
+    models: tuple[str, ...],
+    source: str | None,
+    fit: tuple[str, ...],
+    test: tuple[str, ...],
+    methods: tuple[str, ...],
+    class_prior: str,
+    variant: str,
+    style: str,
+    out: Path | None,
+    db: str | None,
+    registry: tuple[str, ...],
+    **_: Any,
+) -> None:
+    for option, value, what in (
+        ("--models", models, "models with stored results"),
+        ("--source", source, "the labelled clean setting that estimates start from"),
+        ("--test", test, "the settings to estimate"),
+    ):
+        if not value:
+            raise click.UsageError(f"{option} is missing: {what}")
+    if out is not None and out.suffix not in _SUFFIXES:
+        raise click.UsageError(f"--out: expected a name that ends in {', '.join(_SUFFIXES)}, got {out}")
+    from testbed.labelfree.estimate import Question, answer, sets_to_read
+    from testbed.labelfree.sets import StoredModel, stored_models
+    from testbed.registry import load_registry
+    from testbed.store.database import open_store
+
+    entries, store = load_registry(registry), open_store(db)
+    found = [StoredModel(store, entries, name, variant) for name in stored_models(store, entries, models)]
+    asked = tuple(m for m in methods if m != "all")
+    question = Question(str(source), test, fit, asked, class_prior)
+    with _bar(sets_to_read(found, question), "sets") as bar:
+        result = answer(found, question, bar.update)
+    _save(store, question, result)
+    click.echo(_formatted(result, question, style))
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(_formatted(result, question, _SUFFIXES[out.suffix]) + "\n", encoding="utf-8")
+        click.echo(f"written to {out}", err=True)
+
+
+def _bar(total: int, unit: str) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(total=total, unit=f" {unit}", leave=False, disable=not sys.stderr.isatty())
+
+
+def _save(store: Store, question: Question, result: Answer) -> None:
+    from testbed.store.estimates import save_estimates
+
+    save_estimates(
+        store,
+        [
+            dict(
+                evaluation_id=e.evaluation_id,
+                method=e.method,
+                source=question.source,
+                fit=e.fit,
+                value=e.value,
+                accuracy=e.accuracy,
+                notes=list(e.notes),
+            )
+            for e in result.estimates
+            if e.kind != "baseline"
+        ],
+    )
+
+
+# ---- showing -------------------------------------------------------------------------------------------------
+
+
+def _formatted(result: Answer, question: Question, style: str) -> str:
+    from testbed.commands.tables import formatted
+    from testbed.labelfree.report import error_rows, estimate_rows, method_errors, remarks
+
+    rows, found = estimate_rows(result.estimates), error_rows(method_errors(result.estimates))
+    if style == "csv":
+        return formatted(rows, list(rows[0]), "csv")
+    said = [*remarks(result.estimates, question.class_prior), *(f"left out: {line}" for line in result.left_out)]
+    if style == "json":
+        import json
+
+        return json.dumps({"estimates": rows, "errors": found, "remarks": said}, indent=1)
+    if style in ("markdown", "latex"):
+        return _marked_up(found, style, said)
+    return _text(result, found, said)
+
+
+def _text(result: Answer, found: list[dict[str, object]], said: list[str]) -> str:
+    from testbed.commands.tables import text_table, text_table_under
+    from testbed.labelfree.report import sets_table
+
+    parts = []
+    for model in dict.fromkeys(e.model for e in result.estimates):
+        rows, header = sets_table(result.estimates, model)
+        if len(rows) <= _MOST_SETS:
+            parts.append(f"Estimated accuracy of {model} (%)\n\n{text_table_under(header, rows)}")
+        else:
+            parts.append(f"{len(rows)} sets of {model}: `--format csv` or `--out FILE.csv` holds them all")
+    if found:
+        cells = [[_cell(v) for v in row.values()] for row in found]
+        parts.append(f"Errors in percentage points\n\n{text_table(cells, list(found[0]))}")
+    if said:
+        parts.append("\n".join(said))
+    return "\n\n".join(parts)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _marked_up(found: list[dict[str, object]], style: str, said: list[str]) -> str:
+    """The table of errors for a paper or a page."""
+    if not found:
+        raise click.UsageError("no set has labels, so there are no errors to tabulate: use --format csv")
+    header = list(found[0])
+    cells = [[_cell(v) for v in row.values()] for row in found]
+    if style == "markdown":
+        lines = [header, ["---"] * 3 + ["---:"] * (len(header) - 3), *cells]
+        return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", *said])
+    first, *others = (" & ".join(_latex(c) for c in line) + r" \\" for line in [header, *cells])
+    columns = "l" * 3 + "r" * (len(header) - 3)
+    table = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", first, r"\midrule", *others, r"\bottomrule"]
+    return "\n".join([*(f"% {line}" for line in said), *table, r"\end{tabular}"])
+
+
+def _latex(text: str) -> str:
+    for character in "&%$#_{}":
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+def _list_methods(style: str) -> None:
+    from testbed.commands.tables import formatted
+    from testbed.labelfree.scores import METHODS
+
+    rows = [
+        {
+            "method": m.name,
+            "kind": m.kind,
+            "needs": " ".join(["logits", *sorted(m.needs)]) if m.kind != "pairs" else f"{m.fewest_models} models",
+            "what": m.title,
+        }
+        for m in METHODS.values()
+    ]
+    click.echo(formatted(rows, list(rows[0]), style if style in ("csv", "json") else "table"))
+
+
+# ---- training ------------------------------------------------------------------------------------------------
+
+
+def _train(
+    name: str,
+    on: str | None,
+    epochs: int,
+    limit: int | None,
+    seed: int,
+    device: str,
+    data_root: tuple[str, ...],
+    db: str | None,
+    registry: tuple[str, ...],
+    **_: Any,
+) -> None:
+    if on is None:
+        raise click.UsageError("--on is missing: the setting whose images the rotation head is trained on")
+    from testbed.data.locate import data_roots
+    from testbed.registry import load_registry
+    from testbed.run.options import RunOptions
+    from testbed.run.rotation import head_path, save_head, train_rotation_head
+    from testbed.store.database import open_store
+
+    entries, store = load_registry(registry), open_store(db, create=True)
+    model, setting = entries.model(name), entries.runnable(on)
+    options = RunOptions(
+        data_roots=tuple(str(r) for r in data_roots(data_root)),
+        registry=registry,
+        cache_folder=str(store.folder / "cache"),
+        limit=limit,
+        seed=seed,
+    )
+    last: list[float] = []
+    with _bar(0, "images") as bar:
+
+        def seen(images: int, accuracy: float) -> None:
+            bar.update(images)
+            last[:] = [*last[-9:], accuracy]
+            bar.set_postfix_str(f"{sum(last) / len(last):.1f} % of turns told")
+
+        head, digest = train_rotation_head(model, setting, options, device, epochs, seen)
+    path = head_path(store.folder, model.name)
+    save_head(path, head, digest, on)
+    click.echo(
+        f"rotation head of {model.name} trained on {on}, {epochs} epochs: {sum(last) / len(last):.1f} % of turns told "
+        f"at the end; stored in {path}\n`python eval.py --models {model.name} --eval-settings ... --record rotation` "
+        "records its logits"
+    )

@@ -1,0 +1,1 @@
+"""Accuracy without labels: scores, direct estimates and agreement, from stored outputs. Arrays to numbers, no torch."""

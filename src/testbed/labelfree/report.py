@@ -1,0 +1,113 @@
+"""Estimates as tables: every set and method, and the errors of each method per group and pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from testbed.labelfree.estimate import SetEstimate
+from testbed.labelfree.regression import Errors, errors, errors_by_group
+from testbed.labelfree.scores import METHODS
+
+
+@dataclass(frozen=True)
+class MethodErrors:
+    """How far one method is off for one model, over the sets whose true accuracy is known. Percentage points."""
+
+    model: str
+    method: str
+    kind: str
+    groups: dict[str, Errors]
+    pooled: Errors
+
+
+def method_errors(estimates: Sequence[SetEstimate]) -> list[MethodErrors]:
+    """One row per model and method, in the order of the estimates."""
+    labelled = [e for e in estimates if e.accuracy is not None]
+    found = []
+    for model, method in dict.fromkeys((e.model, e.method) for e in labelled):
+        rows = [e for e in labelled if (e.model, e.method) == (model, method)]
+        told, true = [e.value for e in rows], [float(e.accuracy or 0) for e in rows]
+        groups = errors_by_group(told, true, [e.group for e in rows])
+        found.append(MethodErrors(model, method, rows[0].kind, groups, errors(told, true)))
+    return found
+
+
+def estimate_rows(estimates: Iterable[SetEstimate]) -> list[dict[str, object]]:
+    """Every estimate in long form, for files."""
+    return [
+        {
+            "model": e.model,
+            "eval_setting": e.eval_setting,
+            "group": e.group,
+            "method": e.method,
+            "kind": e.kind,
+            "estimate": round(e.value, 6),
+            "accuracy": e.accuracy,
+            "fit": e.fit,
+            "extrapolates": e.extrapolates,
+            "r2": e.r2,
+            "notes": "; ".join(e.notes),
+        }
+        for e in estimates
+    ]
+
+
+def error_rows(found: Sequence[MethodErrors]) -> list[dict[str, object]]:
+    """The table of errors in long form: one column per group where there are several."""
+    groups = list(dict.fromkeys(g for row in found for g in row.groups))
+    rows = []
+    for row in found:
+        line: dict[str, object] = {"model": row.model, "method": row.method, "kind": row.kind}
+        if len(groups) > 1:
+            line |= {f"rmse {g}": row.groups[g].rmse if g in row.groups else None for g in groups}
+        p = row.pooled
+        rows.append(line | {"sets": p.n, "rmse": p.rmse, "mae": p.mae, "bias": p.bias, "rho": p.rho})
+    return rows
+
+
+def sets_table(estimates: Sequence[SetEstimate], model: str) -> tuple[list[list[str]], list[str]]:
+    """Rows and header: sets down, methods across; the true accuracy first. `*` marks an extrapolated line."""
+    own = [e for e in estimates if e.model == model]
+    methods = list(dict.fromkeys(e.method for e in own if e.kind != "baseline"))
+    by_place = {(e.eval_setting, e.method): e for e in own}
+    truth = {e.eval_setting: e.accuracy for e in own}
+    rows = []
+    for name, accuracy in truth.items():
+        cells = [by_place.get((name, method)) for method in methods]
+        told = ["" if e is None else f"{e.value:.1f}{'*' if e.extrapolates else ''}" for e in cells]
+        rows.append([name, "?" if accuracy is None else f"{accuracy:.1f}", *told])
+    return rows, ["eval setting", "true", *methods]
+
+
+def remarks(estimates: Sequence[SetEstimate], class_prior: str) -> list[str]:
+    """What the numbers assume, and where they should not be trusted."""
+    lines = []
+    lines += _extrapolation([e for e in estimates if e.kind == "score"])
+    used = dict.fromkeys(e.method for e in estimates)
+    assumptions = [(name, note) for name in used if name in METHODS for note in METHODS[name].notes]
+    by_note: dict[str, list[str]] = {}
+    for name, note in assumptions:
+        by_note.setdefault(note.format(class_prior=class_prior), []).append(name)
+    lines += [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
+    r2 = [e.r2 for e in estimates if e.kind == "pairs" and e.r2 is not None]
+    if r2:
+        span = f"{min(r2):.3f}" if min(r2) == max(r2) else f"{min(r2):.3f} to {max(r2):.3f}"
+        lines.append(f"agreement line: R2 {span}")
+    notes: dict[str, set[str]] = {}
+    for e in estimates:
+        for note in e.notes:
+            notes.setdefault(note, set()).add(e.eval_setting)
+    lines += [f"{note} ({len(sets)} set{'s' if len(sets) > 1 else ''})" for note, sets in notes.items()]
+    return lines
+
+
+def _extrapolation(scored: Sequence[SetEstimate]) -> list[str]:
+    sets = {(e.model, e.eval_setting) for e in scored}
+    beyond = {(e.model, e.eval_setting) for e in scored if e.extrapolates}
+    if not beyond:
+        return []
+    return [
+        f"{len(beyond)} of {len(sets)} sets lie outside the span of the fit sets for some score (marked *): "
+        "nothing supports the line there"
+    ]

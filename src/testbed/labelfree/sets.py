@@ -1,0 +1,112 @@
+"""The sets a question is about: which stored evaluations of a model the words on the command line stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from testbed.errors import StoreError, UnknownName, near_names
+from testbed.labelfree.outputs import SetOutputs
+from testbed.outputs import Outputs, outputs_of
+from testbed.registry import Registry
+from testbed.store import queries
+from testbed.store.database import Store
+
+_GLOB = "*?["
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSet:
+    """One evaluation of a model, and the group its error is told with."""
+
+    name: str
+    group: str
+    evaluation: queries.Evaluation
+
+
+class StoredModel:
+    """The completed evaluations of one model, by setting."""
+
+    def __init__(self, store: Store, registry: Registry, name: str, variant: str = "") -> None:
+        self.name = name
+        self._store, self._registry = store, registry
+        found = queries.evaluations(store, model=name, variant=variant)
+        # In order of version, so that the newest of a setting stays.
+        self._by_setting = {e.eval_setting: e for e in found if e.status == "completed"}
+
+    def find(self, words: Sequence[str]) -> list[StoredSet]:
+        """The stored sets of these names, globs, groups and tags. A set's group is the word that first named it; sets
+        of `autoeval:FOLDER` are grouped by the folder they lie in."""
+        sets: dict[str, StoredSet] = {}
+        for word in words:
+            names = self._named(word)
+            for name in names:
+                sets.setdefault(name, StoredSet(name, _group(word, name), self._by_setting[name]))
+        return list(sets.values())
+
+    def one(self, name: str) -> StoredSet:
+        found = self.find([name])
+        if len(found) != 1:
+            raise UnknownName(f"--source: expected one setting, '{name}' stands for {len(found)}")
+        return found[0]
+
+    def _named(self, word: str) -> list[str]:
+        if word in self._by_setting:
+            return [word]
+        try:
+            declared = self._registry.expand_eval_settings([word])
+        except UnknownName:
+            declared = []
+        matching = [n for n in self._by_setting if fnmatchcase(n, word)] if any(c in word for c in _GLOB) else []
+        names = [n for n in dict.fromkeys([*declared, *matching]) if n in self._by_setting]
+        if names:
+            return names
+        if not declared:
+            raise UnknownName(f"no eval setting '{word}' of {self.name}{near_names(word, self._by_setting)}")
+        raise StoreError(
+            f"{self.name} has no results on '{word}': `python eval.py --models {self.name} --eval-settings '{word}'` "
+            "makes them"
+        )
+
+    def stored_outputs(self, wanted: StoredSet) -> Outputs:
+        return outputs_of(self._store, self._registry, wanted.evaluation)
+
+    def outputs(self, wanted: StoredSet) -> SetOutputs:
+        """Read from the store; what is mapped into memory goes with the object."""
+        stored = self.stored_outputs(wanted)
+        extras = {n: np.asarray(stored.extras[n]) for n in ("features", "rotation") if n in stored.extras}
+        return SetOutputs(np.asarray(stored.logits), stored.samples.targets, **extras)
+
+    def records(self, wanted: StoredSet) -> frozenset[str]:
+        """Which arrays lie beside the set's logits; those of a derived one lie with its parent's."""
+        evaluation = wanted.evaluation
+        while evaluation.row["derived_from_id"] is not None:
+            (evaluation,) = queries.evaluations(self._store, id=evaluation.row["derived_from_id"])
+        return frozenset((evaluation.row["provenance"] or {}).get("recorded", ()))
+
+
+def stored_models(store: Store, registry: Registry, words: Iterable[str]) -> list[str]:
+    """The models with a row in the database that these names, globs, groups and tags stand for."""
+    known = queries.model_names(store)
+    names: list[str] = []
+    for word in words:
+        try:
+            declared = registry.expand_models([word])
+        except UnknownName:
+            declared = []
+        matching = [n for n in known if n == word or fnmatchcase(n, word)]
+        found = [n for n in dict.fromkeys([*declared, *matching]) if n in known]
+        if not found:
+            hint = near_names(word, known) or "; `python db.py --list-models-db` lists those that have results"
+            raise UnknownName(f"no model '{word}' in the {store.where}{hint}")
+        names += found
+    return list(dict.fromkeys(names))
+
+
+def _group(word: str, name: str) -> str:
+    if name.startswith("autoeval:") and "/" in name:
+        return name.split("/")[-2]
+    return word
