@@ -173,7 +173,7 @@ def _as_table(cells: Cells, metric: str, confidence: float, tags: dict[str, list
     points = []
     for i, ((source, model), found) in enumerate(cells.items()):
         label = model if seen[model] == 1 else f"{model} ({source})"
-        points.append(Point(model, source, label, tuple(tags[model]), type_of(tags[model])))
+        points.append(Point(model, source, label, tuple(tags[model]), type_of(tags[model], model)))
         for setting, row in found.items():
             j = place[setting]
             value[i, j] = row["value"]

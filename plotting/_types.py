@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+
+from testbed.registry import default_folder, load_registry
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,24 @@ TYPES = {kind.tag: kind for kind in (*_KNOWN, OTHER)}
 STANDARD = "standard"
 
 
-def type_of(tags: Sequence[str]) -> str:
-    """The type among a model's tags."""
-    return next((kind.tag for kind in _KNOWN if kind.tag in tags), OTHER.tag)
+def type_of(tags: Sequence[str], model: str = "") -> str:
+    """The type among a model's stored tags; where none of them is one, the type the registry gives to its name."""
+    return _among(tags) or (model and _by_name().get(model)) or OTHER.tag
+
+
+def _among(tags: Sequence[str]) -> str | None:
+    return next((kind.tag for kind in _KNOWN if kind.tag in tags), None)
+
+
+@cache
+def _by_name() -> dict[str, str]:
+    """Types of the registered models, and of the published ones that nobody can run any more."""
+    types: dict[str, str] = {}
+    unavailable = default_folder() / "metadata" / "imagenet_testbed_unavailable.json"
+    if unavailable.is_file():
+        for family in json.loads(unavailable.read_text(encoding="utf-8")):
+            types |= {model: tag for tag, models in family["models"].items() for model in models}
+    for name, entry in load_registry(parts=("models",)).models.entries.items():
+        if found := _among(entry.tags):
+            types[name] = found
+    return types

@@ -1,32 +1,47 @@
-"""ImageNet classifiers of torchvision under their plain names, with the weights published first (IMAGENET1K_V1)."""
+"""ImageNet classifiers of torchvision under their published names, with the weights published first (IMAGENET1K_V1).
 
-from testbed import Model, StandardNormalization, StandardTransform, registry
-from testbed.weights import with_weights
+timm has the same weights of most under the tag `tv_in1k`; a bare timm name often means later ones.
+"""
 
+from pathlib import Path
 
-def _loader(name):
-    def load():
-        from torchvision.models import get_model, get_model_weights
+from testbed import StandardTransform, registry
 
-        weights = get_model_weights(name)["IMAGENET1K_V1"]
-        file_name = weights.url.rsplit("/", 1)[-1]
-        network = get_model(name, weights=None)
-        return with_weights(network, file_name, f"{name}.pth", fallback=lambda: weights.get_state_dict(check_hash=True))
+zoo = registry.load_module(Path(__file__).with_name("_zoo.py"))
 
-    return load
-
+_TRANSFORM = StandardTransform(img_resize_size=256, img_crop_size=224)
 
 for _name in (
-    "alexnet", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "resnet18", "resnet50", "squeezenet1_0", "vgg16"
+    "alexnet", "densenet121", "densenet161", "densenet169", "densenet201", "mnasnet0_5", "mnasnet1_0", "mobilenet_v2",
+    "resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d", "resnext101_32x8d",
+    "shufflenet_v2_x0_5", "shufflenet_v2_x1_0", "squeezenet1_0", "squeezenet1_1", "vgg11", "vgg11_bn", "vgg13",
+    "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "wide_resnet50_2", "wide_resnet101_2",
 ):  # fmt: skip
-    registry.add_model(
-        Model(
-            name=_name,
-            transform=StandardTransform(img_resize_size=256, img_crop_size=224),
-            normalization=StandardNormalization(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]),
-            classifier_loader=_loader(_name),
-            eval_batch_size=64,
-            arch=_name,
-            tags=["imagenet", "standard"],
-        )
+    registry.add_model(zoo.entry(_name, zoo.Torchvision(_name), _TRANSFORM, zoo.IMAGENET, "standard", zoo.PUBLISHED))
+
+# Their weights come with auxiliary heads, which are not asked in evaluation.
+registry.add_model(
+    zoo.entry(
+        "googlenet/inceptionv1",
+        zoo.Torchvision("googlenet", init_weights=False, transform_input=True),
+        _TRANSFORM,
+        zoo.IMAGENET,
+        "standard",
+        zoo.PUBLISHED,
     )
+)
+registry.add_model(
+    zoo.entry(
+        "inceptionv3",
+        # Mean and std of 0.5 are given below, so the network is not asked to convert from ImageNet's.
+        zoo.Torchvision("inception_v3", init_weights=False, transform_input=False),
+        StandardTransform(img_resize_size=341, img_crop_size=299),
+        zoo.HALF,
+        "standard",
+        zoo.PUBLISHED,
+    )
+)
+
+registry.add_model(
+    zoo.entry("mobilenet_v3_small", zoo.Torchvision("mobilenet_v3_small"), _TRANSFORM, zoo.IMAGENET, "standard")
+)
