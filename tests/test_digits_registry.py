@@ -119,7 +119,7 @@ def test_the_demo_files_load_and_their_groups_hold_what_they_say() -> None:
     assert set(registry().expand_models(["digits-models"])) == set(MODELS)
     corruptions = registry().expand_eval_settings(["digits-corruptions"])
     shifts = registry().expand_eval_settings(["digits-shifts"])
-    assert len(corruptions) == 8 * 5
+    assert len(corruptions) == 6 * 5
     assert len(shifts) == 8
     others = {"digits", "digits-even", "digits.pgd.linf.eps16"}
     assert set(registry().expand_eval_settings(["digits-demo"])) == {*corruptions, *shifts, *others}

@@ -20,9 +20,7 @@ TEST = ArrayDataset(make=data.digits_test_images, num_classes=data.NUM_CLASSES)
 # pixels; at the widths for 224 nothing would be left of a digit, so it takes those for 64.
 CORRUPTIONS = {
     "gaussian_noise": 224,
-    "shot_noise": 224,
     "impulse_noise": 224,
-    "speckle_noise": 224,
     "gaussian_blur": 64,
     "contrast": 224,
     "pixelate": 224,

@@ -207,3 +207,25 @@ def test_plan_of_many_pairs_is_made_in_linear_time(tmp_path):
     assert len(plan.having("run")) == 50
     parent = plan.having("run")[7]
     assert [p.stored_model for p in plan.children_of(parent)] == ["model-7"] * 400
+
+
+def test_the_next_model_gets_the_perturbed_images_of_the_one_before(tmp_path, monkeypatch):
+    """Three models on one device perturb each image once, and get what they would get alone."""
+    from testbed.run import images
+
+    made = []
+
+    def counted(seed, key, image_id):
+        made.append((key, image_id))
+        return image_generator(seed, key, image_id)
+
+    image_generator = images.image_generator
+    monkeypatch.setattr(images, "image_generator", counted)
+    _, together = tiny.run(tmp_path / "together", ["tiny_a", "tiny_b", "tiny_slow"], ["tiny.noise"])
+    assert len(made) == len(set(made)) == 200
+    for model in ("tiny_a", "tiny_b"):
+        _, alone = tiny.run(tmp_path / model, [model], ["tiny.noise"])
+        np.testing.assert_array_equal(
+            tiny.logits(alone, model, "tiny.noise"), tiny.logits(together, model, "tiny.noise")
+        )
+    assert len(made) == 600

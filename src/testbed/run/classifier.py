@@ -13,10 +13,11 @@ from torch import nn
 from testbed.data.samples import UNKNOWN
 from testbed.entries import EvalSetting, Model, StandardNormalization, call_by_name
 from testbed.errors import ModelError, TestbedError
+from testbed.registry import registry_folders
 from testbed.run.classes import columns_for
 from testbed.run.options import RunOptions
-from testbed.run.seeding import BatchRandom
-from testbed.weights import checkpoint_override, load_checkpoint, state_sha256
+from testbed.run.seeding import BatchRandom, SharedRandom
+from testbed.weights import MissingWeights, checkpoint_override, hint, load_checkpoint, noting_files, state_sha256
 
 _AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -30,7 +31,8 @@ class LoadedModel:
         self.amp = _AMP[options.amp] if options.amp else None
         self.channels_last = options.channels_last
         self.seed = options.seed
-        self.network = _load(entry, options.checkpoint)
+        with noting_files() as self.weights_files:
+            self.network = _load(entry, options)
         if isinstance(self.network, nn.Module):
             self.network = self.network.eval().to(self.device)
             if self.channels_last:
@@ -44,6 +46,7 @@ class LoadedModel:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
         return {
             "weights_sha256": self.weights_sha256,
+            "weights_files": self.weights_files,
             "device": name,
             "dtype": str(self.amp or torch.float32).removeprefix("torch."),
             "transform": repr(self.entry.transform),
@@ -52,8 +55,9 @@ class LoadedModel:
         }
 
 
-def _load(entry: Model, checkpoint: str | None) -> Any:
-    path = Path(checkpoint) if checkpoint else None
+def _load(entry: Model, options: RunOptions) -> Any:
+    checkpoint = options.checkpoint or entry.checkpoint
+    path = Path(checkpoint).expanduser() if checkpoint else None
     try:
         with checkpoint_override(path) as already_loaded:
             network = entry.classifier_loader()
@@ -61,7 +65,8 @@ def _load(entry: Model, checkpoint: str | None) -> Any:
                 network = load_checkpoint(network, path)
         return network
     except TestbedError as error:
-        raise ModelError(f"model '{entry.name}' cannot be loaded: {error}") from error
+        how = hint(entry.name, registry_folders(options.registry)) if isinstance(error, MissingWeights) else ""
+        raise ModelError(f"model '{entry.name}' cannot be loaded: {error}{how}") from error
     except Exception as error:  # loaders are the users' own code
         raise ModelError(f"model '{entry.name}' cannot be loaded: {type(error).__name__}: {error}") from error
 
@@ -129,9 +134,10 @@ class Classifier(nn.Module):
         Attacks ask for gradients of parts of a batch; there all images share one draw, so that none depends on the
         others. The numbers are not those a perturbation of the same image draws.
         """
-        known = len(self.image_ids) == len(images) and not images.requires_grad
-        ids = self.image_ids if known else [""] * len(images)
-        return BatchRandom(self._loaded.seed, f"{self._setting.noise_key}|classify", ids, images.device)
+        key = f"{self._setting.noise_key}|classify"
+        if images.requires_grad or len(self.image_ids) != len(images):
+            return SharedRandom(self._loaded.seed, key, len(images), images.device)
+        return BatchRandom(self._loaded.seed, key, self.image_ids, images.device)
 
 
 def _places_with_gaps(columns: Sequence[int]) -> list[int]:

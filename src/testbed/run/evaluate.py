@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from testbed.registry import Registry
 from testbed.run.dispatch import Dispatcher, Outcome
-from testbed.run.options import RunOptions
+from testbed.run.options import PERTURBED_GB, RunOptions
 from testbed.run.plan import Pair, Plan, make_plan
 from testbed.run.progress import Bars, Lines, ProgressReport, Silent
 from testbed.run.record import Recorder
@@ -82,6 +82,8 @@ def _work(
     if devices is None:
         devices = chosen_devices() if plan.having("run") else ["cpu"]
     threads = threads_per_worker(devices, options.threads)
+    if len({pair.stored_model for pair in plan.having("run")}) > len(devices):
+        options = replace(options, perturbed_gb=PERTURBED_GB)
     pool: Pool = InlinePool(devices[0], options, registry) if inline else ProcessPool(list(devices), options, threads)
     progress = _progress(plan, [m.label for m in pool.members], quiet, log)
     dispatcher = Dispatcher(plan, pool, Recorder(store, registry, options), progress, overwrite)

@@ -37,11 +37,11 @@ class PreparedImages:
         self._transforms = [t for t in chain if t is not None]
         self._raw = None if self._transforms else getattr(samples.load, "raw", None)
         keys = [transform_key(t) for t in chain]
-        self._key = None if None in keys else "|".join((samples.fingerprint, samples.cache_salt, *map(str, keys)))
+        self.key = None if None in keys else "|".join((samples.fingerprint, samples.cache_salt, *map(str, keys)))
         self._options = options
         self._budget = int(options.cache_gb * 1e9)
         self._cache: PreparedCache | None = None
-        self._cache_sought = self._raw is not None or self._key is None or options.cache_gb <= 0
+        self._cache_sought = self._raw is not None or self.key is None or options.cache_gb <= 0
 
     def __getitem__(self, index: int) -> Any:
         if self._raw is not None:
@@ -61,8 +61,8 @@ class PreparedImages:
         """Open the cache before the threads ask for images; a new one needs the shape of a first image."""
         if self._cache_sought:
             return
-        assert self._key is not None
-        self._cache = reopen_cache(Path(self._options.cache_folder), self._key, len(self._samples), self._budget)
+        assert self.key is not None
+        self._cache = reopen_cache(Path(self._options.cache_folder), self.key, len(self._samples), self._budget)
         self._cache_sought = self._cache is not None
         if not self._cache_sought:
             self[index]
@@ -83,8 +83,37 @@ class PreparedImages:
         self._cache_sought = True
         if isinstance(image, np.ndarray):
             folder = Path(self._options.cache_folder)
-            assert self._key is not None
-            self._cache = open_cache(folder, self._key, len(self._samples), image.shape, self._budget)
+            assert self.key is not None
+            self._cache = open_cache(folder, self.key, len(self._samples), image.shape, self._budget)
+
+
+class PerturbedMemory:
+    """Perturbed images of small sets, kept for the next model: the noise is the same for everyone.
+
+    A set is kept whole or not at all, and nothing is dropped for another: with models taken one after the other, what
+    was used longest ago is what comes next.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._left = budget
+        self._sets: dict[tuple[str, ...], dict[int, torch.Tensor]] = {}
+
+    def of(self, images: PreparedImages, setting: EvalSetting, n: int, index: int) -> dict[int, torch.Tensor] | None:
+        """By dataset index the images of this setting, to be filled by whoever makes them; None where there is no
+        room for `n` like the one at `index`, or nothing tells two sets apart."""
+        if setting.perturbation_fn_cpu is None or images.key is None:
+            return None
+        key = (setting.name, setting.noise_key, images.key)
+        if key not in self._sets and self._left > 0:
+            try:
+                first = images[index]
+            except ImageError:
+                return None
+            size = n * (first.nbytes if isinstance(first, torch.Tensor) else 4 * first.size)
+            if size <= self._left:
+                self._left -= size
+                self._sets[key] = {}
+        return self._sets.get(key)
 
 
 @dataclass(frozen=True)
@@ -115,8 +144,10 @@ class BatchLoader:
         setting: EvalSetting,
         options: RunOptions,
         threads: Executor,
+        memory: PerturbedMemory | None = None,
     ) -> None:
         self._images = images
+        self._kept = memory.of(images, setting, len(indices), int(indices[0])) if memory is not None else None
         self._ids = ids
         self._indices = indices
         self._targets = targets
@@ -159,6 +190,8 @@ class BatchLoader:
 
     def _load(self, row: int) -> Any:
         index = int(self._indices[row])
+        if self._kept is not None and index in self._kept:
+            return self._kept[index]
         image = self._images[index]
         perturb = self._setting.perturbation_fn_cpu
         if perturb is None:
@@ -172,6 +205,8 @@ class BatchLoader:
                 f"perturbation_fn_cpu of '{self._setting.name}': expected an image of shape "
                 f"{tuple(tensor.shape)}, got {tuple(changed.shape)}"
             )
+        if self._kept is not None:
+            self._kept[index] = changed
         return changed
 
     def _collect(self, loading: list[Future[list[Any]]]) -> Iterator[Batch]:

@@ -8,6 +8,7 @@ from testbed.errors import EntryError
 
 DEFAULT_CHUNK = 1024
 DEFAULT_CACHE_GB = 10.0
+PERTURBED_GB = 0.5
 RECORDINGS = ("features", "rotation")
 
 
@@ -17,6 +18,7 @@ class RunOptions:
     registry: tuple[str, ...] = ()
     cache_folder: str = "results/cache"
     cache_gb: float = DEFAULT_CACHE_GB
+    perturbed_gb: float = 0.0  # memory of each worker for perturbed images that a further model will need
     workers: int = 2  # threads that decode and perturb images, per device
     threads: int | None = None  # torch threads of a CPU worker; None shares the cores out
     batch_size: int | None = None  # None takes each model's own

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from testbed.data.download import with_hint
 from testbed.data.samples import UNKNOWN, Dataset, Samples
 from testbed.data.select import Selection, select
 from testbed.entries import EvalSetting, Model
 from testbed.errors import DataError, ModelError, StoreError
-from testbed.registry import Registry
+from testbed.registry import Registry, registry_folders
+from testbed.run.checks import look_over_setting
 from testbed.run.classes import columns_for, lacks_classes
 from testbed.run.options import RunOptions
 from testbed.store import queries
@@ -182,6 +184,8 @@ def _without_idle_parents(pairs: Sequence[Pair]) -> list[Pair]:
 def _open_data(plan: Plan, registry: Registry, options: RunOptions) -> None:
     """List the images of every setting that has something to run; a missing dataset fails its own pairs only."""
     opened: dict[Dataset, Samples | DataError] = {}
+    chosen: dict[tuple[object, ...], Selection] = {}  # a thousand settings may take the same images
+    looked_over: dict[str, Sequence[str]] = {}  # setting -> what is wrong with the classes of its images
     for pair in plan.having("run"):
         setting = registry.runnable(pair.setting.name)
         dataset = setting.dataset
@@ -190,26 +194,26 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions) -> None:
             try:
                 opened[dataset] = dataset.open([Path(r) for r in options.data_roots])
             except DataError as error:
-                opened[dataset] = error
+                opened[dataset] = with_hint(error, dataset, registry_folders(options.registry))
         samples = opened[dataset]
         try:
             if isinstance(samples, DataError):
                 raise samples
             columns = getattr(setting.metrics_fn, "columns_are_classes", False)
             pair.samples = samples
-            pair.selection = select(
-                samples,
-                setting.class_sublist,
-                setting.idx_subsample_list,
-                options.limit,
-                columns,
-            )
+            key = (dataset, setting.class_sublist, setting.idx_subsample_list, columns)
+            if key not in chosen:
+                chosen[key] = select(samples, setting.class_sublist, setting.idx_subsample_list, options.limit, columns)
+            pair.selection = chosen[key]
             missing = (columns_for(pair.model, setting) or ()).count(UNKNOWN)
         except (DataError, ModelError) as error:
             pair.action, pair.error = "fail", str(error)
             continue
         if setting.size is not None and options.limit is None and setting.size != len(pair.selection):
             pair.warning = f"expected {setting.size} images, found {len(pair.selection)}"
+        if setting.name not in looked_over:
+            looked_over[setting.name] = look_over_setting(registry, setting.name, samples).problems
+        warnings = [*([pair.warning] if pair.warning else []), *looked_over[setting.name]]
         if missing:
-            never = f"the model lacks {missing} of the setting's classes, which are never predicted"
-            pair.warning = f"{pair.warning}; {never}" if pair.warning else never
+            warnings.append(f"the model lacks {missing} of the setting's classes, which are never predicted")
+        pair.warning = "; ".join(warnings)

@@ -16,6 +16,7 @@ from testbed.entries import EvalSetting
 from testbed.errors import StoreError
 from testbed.outputs import Outputs, derive, measure, outputs_of
 from testbed.registry import Registry
+from testbed.run.checks import near_chance
 from testbed.run.messages import ChunkDone, Task
 from testbed.run.options import RunOptions
 from testbed.run.plan import Pair
@@ -108,6 +109,9 @@ class Recorder:
         facts = self._facts.pop(evaluation_id, {})
         facts.pop("weights_sha256", None)
         seconds = sum(c["seconds"] for c in chunks)
+        assert pair.samples is not None
+        alarm = near_chance(pair.setting, pair.samples.targets, outputs.logits.shape[1], metrics)
+        pair.warning = "; ".join(text for text in (pair.warning, alarm) if text)
         warnings = [pair.warning] if pair.warning else []
         if bad_rows:
             warnings.append(f"{len(bad_rows)} unreadable image(s) left out")
@@ -128,6 +132,7 @@ class Recorder:
                 **facts,
                 **environment(),
                 **_probe_facts(pair.setting),
+                **_attack_facts(self.registry.runnable(pair.setting.name)),
                 "arrays_sha256": digests,
                 "bad_rows": bad_rows,
                 "devices": sorted({c["device"] for c in chunks}),
@@ -215,6 +220,11 @@ class Recorder:
 def _probe_facts(setting: EvalSetting) -> dict[str, str]:
     """A probe that is declared as plain data is recorded with all its parameters."""
     return {"probe": repr(setting.probe)} if is_dataclass(setting.probe) else {}
+
+
+def _attack_facts(setting: EvalSetting) -> dict[str, Any]:
+    """An attack with all its parameters."""
+    return {"adversarial_attack": dict(setting.adversarial_attack)} if setting.adversarial_attack else {}
 
 
 def add_eval_setting(store: Store, registry: Registry, name: str) -> int:

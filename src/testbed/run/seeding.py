@@ -31,3 +31,15 @@ class BatchRandom:
         import torch
 
         return torch.from_numpy(np.stack(arrays)).to(self._device)
+
+
+class SharedRandom(BatchRandom):
+    """The same random numbers for every image, whatever the batch: for images that carry no id."""
+
+    def __init__(self, seed: int, key: str, n_images: int, device: Any) -> None:
+        super().__init__(seed, key, [""], device)
+        self._n_images = n_images
+
+    def _stack(self, arrays: list[np.ndarray]) -> Any:
+        one = super()._stack(arrays)
+        return one.expand(self._n_images, *one.shape[1:]).contiguous()

@@ -19,7 +19,7 @@ from testbed.entries import EvalSetting, call_by_name
 from testbed.errors import DataError, ModelError, TestbedError
 from testbed.registry import Registry
 from testbed.run.classifier import Classifier, LoadedModel
-from testbed.run.images import Batch, BatchLoader, PreparedImages, unit_range
+from testbed.run.images import Batch, BatchLoader, PerturbedMemory, PreparedImages, unit_range
 from testbed.run.messages import ChunkDone, ChunkFailed, Event, Note, Progress, Task
 from testbed.run.options import RunOptions
 from testbed.run.recordings import Recordings
@@ -54,6 +54,7 @@ class Worker:
         self._loaded: LoadedModel | None = None
         self._job: _Job | None = None
         self._samples: dict[Dataset, Samples] = {}
+        self._perturbed = PerturbedMemory(int(options.perturbed_gb * 1e9))
 
     def run(self, task: Task) -> None:
         """Evaluate one chunk and tell how it ended; an exception never leaves."""
@@ -109,7 +110,9 @@ class Worker:
         self._job = _Job(
             model=task.model,
             setting=setting,
-            loader=BatchLoader(images, ids, chosen.indices, chosen.targets, setting, self._options, self._threads),
+            loader=BatchLoader(
+                images, ids, chosen.indices, chosen.targets, setting, self._options, self._threads, self._perturbed
+            ),
             classifier=Classifier(loaded, setting).eval(),
             recordings=Recordings(loaded, self._options),
             num_classes=samples.num_classes if columns else None,
