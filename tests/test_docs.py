@@ -46,7 +46,7 @@ def squeezed(text):
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("guide", ["adding-a-model.md", "adding-an-eval-setting.md"])
+@pytest.mark.parametrize("guide", ["adding-a-model.md", "adding-an-eval-setting.md", "meta-sets.md"])
 def test_guide_shows_what_really_happens(guide, tmp_path):
     shown = blocks(guide)
     for language, title, more, content in shown:

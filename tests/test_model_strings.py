@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
 import numpy as np
 import pytest
 import timm
@@ -11,9 +17,11 @@ from PIL import Image
 from timm.data import create_transform, resolve_data_config
 from torch import nn
 
-from testbed import StandardNormalization, StandardTransform
+from testbed import StandardNormalization, StandardTransform, weights
+from testbed.data.labels import timm_wnids
 from testbed.errors import EntryError, UnknownName
-from testbed.model_strings import expand, is_model_string, resolve, timm_transform
+from testbed.model_strings import expand, is_model_string, names, resolve
+from testbed.model_strings.timm_models import timm_transform
 from testbed.registry import Registry
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (251, 333, 3), dtype=np.uint8))
@@ -93,7 +101,7 @@ def test_hub_models_get_the_usual_imagenet_inputs():
     assert model.normalization == StandardNormalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-@pytest.mark.parametrize("name", ["resnet50", "timm", "imagenet:x", "open_clip:ViT-B-32/openai"])
+@pytest.mark.parametrize("name", ["resnet50", "timm", "imagenet:x", "clip:ViT-B-32/openai"])
 def test_other_words_are_no_model_strings(name):
     assert not is_model_string(name)
 
@@ -143,7 +151,7 @@ def test_all_torchvision_names_of_a_glob_resolve():
     ("token", "answer"),
     [
         ("timm:qqq*", "no timm model matches 'qqq*'"),
-        ("hub:owner/repository:*", "'hub:owner/repository:*': globs work for timm: and torchvision: only"),
+        ("hub:owner/repository:*", "'hub:owner/repository:*': globs work for timm:, torchvision: and open_clip: only"),
     ],
 )
 def test_glob_that_stands_for_nothing_is_refused(token, answer):
@@ -158,6 +166,89 @@ def test_input_that_is_not_understood_is_refused(change):
     assert timm_transform(config) == StandardTransform(248, 224, "bicubic")
     with pytest.raises(EntryError, match="is not known; write an entry for this model"):
         timm_transform({**config, **change})
+
+
+# ---- names without the packages --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "testbed" / "model-names"
+
+
+LIST_ALL_OF_TIMM = """
+import sys
+from testbed.commands.database import main
+main(["--list-models-registry", "--filter", "timm:*", "--format", "json"], standalone_mode=False)
+print(sorted({"torch", "timm", "pandas"} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def all_of_timm():
+    """What the list shows in a process of its own, and what that process says of itself."""
+    done = subprocess.run([sys.executable, "-c", LIST_ALL_OF_TIMM], capture_output=True, text=True, check=True)
+    return [row["model"] for row in json.loads(done.stdout)], done.stderr.splitlines()
+
+
+def test_all_of_timm_is_listed_without_importing_it(cache):
+    expected = timm.list_models(pretrained=True, include_tags=True)
+    cache.mkdir(parents=True)
+    (cache / f"timm-{timm.__version__}.json").write_text(json.dumps(expected))
+    assert all_of_timm() == ([f"timm:{name}" for name in expected], ["[]"])
+
+
+@pytest.mark.parametrize("kind", ["timm", "torchvision"])
+def test_names_that_come_along_are_those_of_the_package(kind):
+    path = names.SHIPPED / f"{kind}-{version(kind)}.json"
+    if not path.is_file():
+        pytest.skip(f"{kind} {version(kind)} is newer than the list: python tools/list_model_names.py")
+    assert json.loads(path.read_text()) == names.ask_package(kind)
+
+
+@pytest.mark.long  # imports timm in a process below the process
+def test_first_list_of_an_unlisted_version_is_the_one_timm_gives(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(names, "SHIPPED", tmp_path)
+    monkeypatch.delitem(sys.modules, "timm")
+    assert names.model_names("timm") == timm.list_models(pretrained=True, include_tags=True)
+    assert json.loads((cache / f"timm-{timm.__version__}.json").read_text()) == names.model_names("timm")
+
+
+def test_packages_are_asked_again_for_another_version_or_a_torn_file(cache, monkeypatch):
+    asked = []
+    monkeypatch.setattr(names, "_ask_in_another_process", lambda kind: asked.append(kind) or [f"a{len(asked)}"])
+    monkeypatch.delitem(sys.modules, "timm")
+    monkeypatch.setattr(names, "version", lambda package: "1")
+    assert names.model_names("timm") == names.model_names("timm") == ["a1"]
+    monkeypatch.setattr(names, "version", lambda package: "2")
+    assert names.model_names("timm") == ["a2"]
+    (cache / "timm-2.json").write_text('["a')
+    assert names.model_names("timm") == names.model_names("timm") == ["a3"]
+
+
+def test_names_need_no_cache_that_can_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(names, "_ask_in_another_process", lambda kind: ["a"])
+    monkeypatch.setattr(names, "SHIPPED", tmp_path)
+    monkeypatch.delitem(sys.modules, "torchvision")
+    assert names.model_names("torchvision") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("timm:resnet50.tv_in1k", None),
+        ("timm:resnetv2_50x1_bit.goog_in21k", "imagenet21k_goog"),
+        ("timm:convnext_tiny.in12k", "imagenet12k"),
+        ("timm:convnext_tiny.fb_in22k", "imagenet22k"),
+    ],
+)
+def test_heads_of_more_classes_tell_which(name, classes):
+    assert resolve(name).classes == classes
+    if classes is not None:
+        info = timm.data.ImageNetInfo(timm.data.infer_imagenet_subset(timm.get_pretrained_cfg(name[5:]).to_dict()))
+        assert list(timm_wnids(classes)) == info.label_names()
 
 
 # ---- weights ---------------------------------------------------------------------------------------------
@@ -185,6 +276,12 @@ def test_local_weights_are_loaded_without_a_download(tmp_path, monkeypatch, stri
     loaded = resolve(string).classifier_loader()
     assert equal(loaded, made)
     assert loaded.eval()(torch.zeros(1, 3, 64, 64)).shape == (1, 1000)
+
+
+@pytest.fixture(autouse=True)
+def any_file_name(monkeypatch):
+    """Weights made here have other digits than the published file whose name they take."""
+    monkeypatch.setattr(weights, "_HASHED_NAME", re.compile("(?!)"))
 
 
 def tiny(value):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -9,12 +11,17 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from testbed.errors import ModelError
+from local_server import Server
+from shared_data import PROJECT, shared_data
+from testbed.errors import DataError, ModelError
 from testbed.weights import (
     checkpoint_override,
+    download,
     find_local,
     load_checkpoint,
+    noting_files,
     package_file,
+    read_published,
     read_tensors,
     state_sha256,
     unwrapped,
@@ -137,8 +144,12 @@ def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
     path = saved(tmp_path / "w.pth", {"state_dict": STATE, "extra": Payload()})
     message = refusal(read_tensors, path)
     assert message.startswith(f"checkpoint {path} cannot be read as tensors (UnpicklingError: ")
-    assert message.endswith("expected safetensors or a torch file of tensors without pickled code")
+    assert "expected safetensors or a torch file of tensors without pickled code. Such code can do anything" in message
+    assert message.endswith("--unsafe-pickle runs it, for a file whose maker you trust")
     assert not (tmp_path / "harm").exists()
+    monkeypatch.setenv("TESTBED_UNSAFE_PICKLE", "1")
+    assert value_of(load_checkpoint(Net(), path)) == 5
+    assert (tmp_path / "harm").exists()
 
 
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
@@ -176,6 +187,13 @@ def test_checkpoint_without_a_state_dict_is_refused(content, got):
         (["other.pth", "net2.pth", "net-b035310.pth", "net-large.pth", "net.txt", "net"], ["net"], None),
         (["net-11111111.pth"], ["net-22222222.pth", "net.pth"], None),  # a whole file name means that file
         (["net.pth"], ["ne."], None),
+        (
+            ["net_train_60_epochs-c8e5653e.pth.tar"],
+            ["net_train_60_epochs-c8e5653e.pth.tar"],
+            "net_train_60_epochs-c8e5653e.pth.tar",
+        ),
+        (["net.pth.tar"], ["net"], "net.pth.tar"),
+        (["net.pth.part", "net.tar"], ["net"], None),
     ],
 )
 def test_local_file_is_found_by_name(tmp_path, monkeypatch, files, names, found):
@@ -194,7 +212,11 @@ def test_weights_folders_are_searched_in_order(tmp_path, monkeypatch):
     monkeypatch.setenv("TESTBED_WEIGHTS", os.pathsep.join(places))
     assert find_local("net") == tmp_path / "b" / "net.pth"
     monkeypatch.delenv("TESTBED_WEIGHTS")
+    monkeypatch.chdir(tmp_path)
     assert find_local("net") is None
+    (tmp_path / "results" / "weights").mkdir(parents=True)
+    (tmp_path / "results" / "weights" / "net.pth").touch()
+    assert find_local("net") == Path("results/weights/net.pth")
 
 
 def test_package_file_is_found_without_importing_the_package(tmp_path, monkeypatch):
@@ -245,8 +267,10 @@ def test_fallback_state_is_loaded_strictly():
 
 def test_no_weights_at_all_says_where_to_put_them():
     assert refusal(with_weights, Net(), "net") == (
-        "no weights for net: put net.pth into the folder TESTBED_WEIGHTS names, or give a file with --checkpoint"
+        "no weights for net: put net.pth into results/weights or the folder TESTBED_WEIGHTS names, or give a file "
+        "with --checkpoint"
     )
+    assert "put net.pth.tar into" in refusal(with_weights, Net(), "net.pth.tar")
 
 
 def test_checkpoint_of_the_user_goes_before_everything(tmp_path, monkeypatch):
@@ -264,6 +288,135 @@ def test_checkpoint_of_the_user_goes_before_everything(tmp_path, monkeypatch):
 
 
 # ---- checksum --------------------------------------------------------------------------------------------
+
+
+def test_published_file_has_the_digits_of_its_name():
+    from torchvision.models import mobilenet_v2
+
+    path = shared_data("imagenet-weights", "mobilenet_v2-b0353104.pth")
+    with noting_files() as files:
+        load_checkpoint(mobilenet_v2(), path)
+    assert files == {path.name: "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889"}
+
+
+@pytest.mark.parametrize("name", ["net-b0353104.pth", "net-b0353104.pth.tar", "net-b0353104.safetensors"])
+def test_file_that_is_not_what_its_name_says_is_refused(tmp_path, name):
+    path = saved(tmp_path / name, STATE)
+    net = filled(1)
+    message = refusal(load_checkpoint, net, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert f"its name promises the sha256 b0353104..., it has {digest[:8]}...; fetch it again, or rename" in message
+    assert value_of(net) == 1
+
+
+@pytest.mark.parametrize("name", ["net-20240131.pth", "net-b035310.pth", "net-finetune.pth", "net_b0353104.pth"])
+def test_names_that_promise_nothing_are_not_checked(tmp_path, name):
+    with noting_files() as files:
+        assert value_of(load_checkpoint(Net(), saved(tmp_path / name, STATE))) == 5
+    assert files == {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()}
+
+
+def test_name_with_the_files_own_digits_is_taken(tmp_path):
+    path = saved(tmp_path / "net.pth", STATE)
+    path = path.rename(tmp_path / f"net-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}.pth")
+    assert value_of(load_checkpoint(Net(), path)) == 5
+
+
+def test_checkpoint_of_a_wrapped_convolutional_part_loads_into_the_published_architecture(tmp_path):
+    # As the VGG and AlexNet checkpoints of Geirhos et al. are stored: only `features` was in a DataParallel.
+    from torchvision.models import squeezenet1_1
+
+    source, target = squeezenet1_1(num_classes=3), squeezenet1_1(num_classes=3)
+    state = {k.replace("features.", "features.module."): v for k, v in source.state_dict().items()}
+    load_checkpoint(target, saved(tmp_path / "net.pth.tar", {"epoch": 60, "arch": "x", "state_dict": state}))
+    assert state_sha256(target) == state_sha256(source)
+
+
+# ---- published weights -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registry(tmp_path):
+    """A registry folder that publishes weights of `net` on a local server."""
+    server = Server()
+    content = saved(tmp_path / "source.pth", STATE).read_bytes()
+    server.files["net.pth"] = content
+    folder = tmp_path / "registry"
+    (folder / "metadata").mkdir(parents=True)
+
+    def publish(**entry):
+        entry = {"url": server.url("net.pth"), "file": "net.pth", "licence": "MIT", **entry}
+        (folder / "metadata" / "weights.json").write_text(json.dumps({"net": entry}))
+        return read_published([folder])["net"]
+
+    publish.folder, publish.content, publish.server = folder, content, server
+    yield publish
+    server.close()
+
+
+@pytest.mark.parametrize("digits", [64, 8, 0])
+def test_published_weights_come_into_the_weights_folder(registry, tmp_path, monkeypatch, digits):
+    monkeypatch.setenv("TESTBED_WEIGHTS", str(tmp_path / "weights"))
+    digest = hashlib.sha256(registry.content).hexdigest()
+    key = {64: {"sha256": digest}, 8: {"sha256": None, "sha256_prefix": digest[:8]}, 0: {"sha256": None}}[digits]
+    assert download(registry(**key)) == tmp_path / "weights" / "net.pth"
+    assert value_of(with_weights(Net(), "net")) == 5
+    download(registry(**key))
+    assert len(registry.server.asked) == 1
+
+
+def test_published_weights_with_another_checksum_are_refused(registry, tmp_path, monkeypatch):
+    monkeypatch.setenv("TESTBED_WEIGHTS", str(tmp_path / "weights"))
+    with pytest.raises(DataError, match="is not the file that was published: expected sha256 00000000"):
+        download(registry(sha256_prefix="00000000"))
+    assert find_local("net") is None
+
+
+def test_every_published_file_of_the_registry_has_an_address_and_the_digits_of_its_name():
+    published = read_published([PROJECT / "registry"])
+    assert {"resnet50_trained_on_SIN", "vgg16_trained_on_SIN"} <= set(published)
+    for name, one in published.items():
+        assert one.remote.url.startswith("https://"), name
+        digits = (one.remote.checksum or "sha256:").removeprefix("sha256:")
+        assert not digits or f"-{digits[:8]}" in one.file, name
+
+
+def test_model_without_weights_names_the_command_that_fetches_them(registry, monkeypatch, tmp_path):
+    from testbed import Model
+    from testbed.run.classifier import LoadedModel
+    from testbed.run.options import RunOptions
+
+    monkeypatch.chdir(tmp_path)
+    registry()
+    options = RunOptions(registry=(str(registry.folder),))
+    models = [Model(n, None, lambda: with_weights(Net(), "net"), eval_batch_size=1) for n in ("net", "other")]
+    message = refusal(LoadedModel, models[0], "cpu", options)
+    assert message.startswith("model 'net' cannot be loaded: no weights for net: ")
+    assert message.endswith("; `python db.py --download-weights net` fetches them")
+    assert "--download-weights" not in refusal(LoadedModel, models[1], "cpu", options)
+
+
+@pytest.mark.parametrize("entry", ['{"net": {"file": "x"}}', '{"net": []}', "[]", "{"])
+def test_broken_list_of_weights_is_one_line(tmp_path, entry):
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "weights.json").write_text(entry)
+    with pytest.raises(DataError, match=r"weights\.json"):
+        read_published([tmp_path])
+
+
+def test_entry_may_name_its_checkpoint_and_the_command_line_goes_first(tmp_path):
+    from testbed import Model
+    from testbed.run.classifier import LoadedModel
+    from testbed.run.options import RunOptions
+
+    own, given = saved(tmp_path / "own.pth", STATE), saved(tmp_path / "given.pth", filled(9).state_dict())
+    model = Model("net", None, Net, eval_batch_size=1, checkpoint=own)
+    loaded = LoadedModel(model, "cpu", RunOptions())
+    assert value_of(loaded.network) == 5
+    assert loaded.facts()["weights_files"] == {"own.pth": hashlib.sha256(own.read_bytes()).hexdigest()}
+    assert value_of(LoadedModel(model, "cpu", RunOptions(checkpoint=str(given))).network) == 9
+    gone = Model("net", None, Net, eval_batch_size=1, checkpoint=tmp_path / "gone.pth")
+    assert "gone.pth does not exist" in refusal(LoadedModel, gone, "cpu", RunOptions())
 
 
 def test_checksum_follows_names_and_values_whatever_file_they_came_from(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from testbed.entries import EvalSetting
 from testbed.registry import Registry
+from testbed.setting_strings import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "eval-settings.md"
@@ -24,26 +25,78 @@ FAMILIES = {
     "Unknown classes": r"ood$|val-on-imagenet-o",
     "Attacks": r"adversarial$",
     "Corruptions": r"corruption$",
-    "Videos": r"video$|val-on-(vid|ytbb)",
+    "Videos and sequences": r"video$|sequences$|val-on-(vid|ytbb)",
     "Backgrounds": r"backgrounds$",
+    "Shortcuts": r"shortcut$",
+    "Pictures that were made": r"synthetic$",
     "ImageNet validation": r"val|imagenet-real$",
     "ImageNet's classes elsewhere": r"imagenet",
     "Others": r"",
 }
-_CORRUPTED = re.compile(r"^(?P<set>.+?)\.[a-z0-9_]+\.[1-5](?P<rest>(_.*)?)$")
+# Tag -> the part of a name that differs between settings of one row, and what stands for it.
+PATTERNS = {
+    "meta-set": (r"\d+$", "<number>"),
+    "corruption": (r"^(.+?)\.[a-z0-9_]+\.[1-5]((_.*)?)$", r"\1.<corruption>.<severity>\2"),
+    "sequences": (r"^(imagenet-p)\..+$", r"\1.<perturbation>"),
+    "imagenet-es-photographs": (r"^(imagenet-es\..+)\.l[15]\.\d+$", r"\1.<light>.<number>"),
+}
 _LICENCE = re.compile(r"\((?P<name>(?:MIT|CC|Apache|BSD|CC0)[\w.\- ]*|testing only)\)")
 
 _HEAD = """# Eval settings
 
-Made by `python tools/make_settings_table.py` from the registry; a test keeps it up to date. `<corruption>` and
-`<severity>` (1 to 5) stand for all that are registered. *From* is the setting whose stored logits a derived one reads:
-it costs no forward pass. *Images* is how many there should be; another number is a warning with the result. Where no
-source is given, the images are those of the setting above or made by the program. The licence is shown where known;
-look at the source before you use a set.
+Made by `python tools/make_settings_table.py` from the registry; a test keeps it up to date. `<corruption>`,
+`<severity>` (1 to 5) and `<number>` stand for all that are registered. *From* is the setting whose stored logits a
+derived one reads: it costs no forward pass. *Images* is how many there should be; another number is a warning with the
+result. Where no source is given, the images are those of the setting above or made by the program. The licence is shown
+where known; look at the source before you use a set. *Layout* is `ours` where a set is not distributed as folders of
+pictures and has to be laid out as the source column says (tag `own-layout`); all others are read as they unpack.
 
 The {published} names of the ImageNet Testbed carry the tag `imagenet-testbed`; docs/differences.md tells what is
-different from there. Settings that need no entry: `folder:PATH` and `manifest:FILE.csv`
-(docs/adding-an-eval-setting.md).
+different from there. Two sets are called ImageNet-D: that of 2024, made by diffusion, is `imagenet-d-diffusion`; that
+of 2021, a part of DomainNet, is `imagenet-domainnet`. `imagenet-hard` is not `hard-imagenet-15`.
+
+Settings that need no entry ([adding-an-eval-setting.md](adding-an-eval-setting.md), [meta-sets.md](meta-sets.md)):
+
+| you type | images |
+|---|---|
+{strings}
+
+The attacks are explained in [attacks.md](attacks.md), the contrastive settings in [explanations.md](explanations.md),
+those of people's categories in [shape-bias.md](shape-bias.md).
+"""
+
+# Kind of a setting string -> how it is written, and what it stands for. A kind that is missing here stops the tool.
+STRINGS = {
+    "folder": ("folder:PATH", "a folder of class folders, or of pictures without labels"),
+    "manifest": ("manifest:FILE.csv", "a list with the columns `image` and `label`"),
+    "array": ("array:PATH", "an array of images, with labels or without"),
+    "autoeval": ("autoeval:DIR", "the sets of an AutoEval benchmark"),
+    "rows": ("rows:0-1000@SETTING", "some rows of another setting, from its stored logits"),
+    "explanations": (
+        "explanations:EXPLAINER@SETTING, explanations:MANIFEST.csv",
+        "heatmaps of a setting's images, or of listed ones, and how faithful they are",
+    ),
+}
+
+_FOOT = """## Notes on layouts
+
+**ImageNet-Hard** comes as parquet files with a list of labels for each picture. With `datasets` installed:
+
+```python
+from pathlib import Path
+
+from datasets import load_dataset
+
+for number, row in enumerate(load_dataset("taesiri/imagenet-hard", split="validation")):
+    folder = Path("data/imagenet-hard") / "+".join(str(label) for label in sorted(row["label"]))
+    folder.mkdir(parents=True, exist_ok=True)
+    row["image"].convert("RGB").save(folder / f"{{number}}.png")
+```
+
+**ImageNet-P** comes as videos; every video becomes a folder of frames. `--limit` takes single frames and leaves no
+whole sequence, so flip rates then have no value.
+
+**ImageNet-E** has a folder for each edit and `labels.txt` for all; one evaluation gives the accuracy in every folder.
 """
 
 
@@ -60,15 +113,23 @@ def page() -> str:
         raise SystemExit(f"registry files that do not load: {registry.broken}")
     entries = registry.eval_settings.entries
     published = sum("imagenet-testbed" in entry.tags for entry in entries.values())
-    parts = [_HEAD.format(published=published)]
+    parts = [_HEAD.format(published=published, strings=_strings())]
     families: dict[str, list[EvalSetting]] = {title: [] for title in FAMILIES}
     for entry in entries.values():
         families[_family(entry)].append(entry)
     for family, members in families.items():
         if members:
             parts.append(f"## {family}\n\n{_table(registry, members)}")
-    parts.append(f"## Groups\n\n{_groups(registry)}")
+    parts += [f"## Groups\n\n{_groups(registry)}", _FOOT.format()]
     return "\n".join(parts)
+
+
+def _strings() -> str:
+    lines = []
+    for kind in KINDS:
+        written, meaning = STRINGS[kind]
+        lines.append("| " + ", ".join(f"`{word}`" for word in written.split(", ")) + f" | {meaning} |")
+    return "\n".join(lines)
 
 
 def _family(entry: EvalSetting) -> str:
@@ -86,18 +147,21 @@ def _table(registry: Registry, members: list[EvalSetting]) -> str:
             _classes(registry, entry),
             f"`{_pattern(entry, entry.derived_from)}`" if entry.derived_from else "",
             *_source(entry),
+            "ours" if "own-layout" in entry.tags else "",
         )
         rows[row] = rows.get(row, 0) + 1
-    lines = ["| setting | how many | images | classes | from | source | licence |", "|---|---|---|---|---|---|---|"]
+    head = ["setting", "how many", "images", "classes", "from", "source", "licence", "layout"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for (name, *cells), count in rows.items():
         lines.append(f"| {name} | {count} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def _pattern(entry: EvalSetting, name: str) -> str:
-    if "corruption" not in entry.tags:
-        return name
-    return _CORRUPTED.sub(r"\g<set>.<corruption>.<severity>\g<rest>", name)
+    for tag, (pattern, stands_for) in PATTERNS.items():
+        if tag in entry.tags:
+            return re.sub(pattern, stands_for, name)
+    return name
 
 
 def _classes(registry: Registry, entry: EvalSetting) -> str:
@@ -138,11 +202,21 @@ def _in_words(aggregate: object) -> str:
         return "mean top1, mCE, relative mCE, CE of each corruption"
     return {
         "CorruptionSummary": "mean top1, and of each corruption",
-        "Together": "mean top1, mCE, relative mCE, CE of each corruption, on disk and in memory",
+        "Together": _parts(aggregate),
         "Mean": "mean top1",
+        "FlipRates": "mean flip rate and T5D; mFR and mT5D where AlexNet has been run",
+        "SpuriousScore": "mean average precision and AUROC over classes",
         "Difference": str(getattr(aggregate, "name", "")).replace("_", " "),
         "UnknownClasses": "AUROC, FPR95, AUPR of each score and set; means over near and far sets",
     }.get(kind, kind)
+
+
+def _parts(aggregate: object) -> str:
+    """Several aggregates in one: the names of differences, or corruption errors of several kinds."""
+    parts = getattr(aggregate, "parts", ())
+    if all(type(part).__name__ == "Difference" for part in parts):
+        return ", ".join(_in_words(part) for part in parts)
+    return "mean top1, mCE, relative mCE, CE of each corruption, on disk and in memory"
 
 
 if __name__ == "__main__":

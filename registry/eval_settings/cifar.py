@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from testbed import ArrayDataset, EvalSetting, registry
@@ -9,8 +10,9 @@ from testbed.metrics.aggregates import CorruptionSummary
 from testbed.metrics.classification import classification
 from testbed.perturb.corruptions import CORRUPTIONS, corruption
 
+data = registry.load_module(Path(__file__).with_name("_cifar_data.py"))
+
 SEVERITIES = range(1, 6)
-_NPZ = "as an .npz file with `images` (n, 32, 32, 3) uint8 and `labels`"
 
 
 def add(name: str, *tags: str, **what: Any) -> None:
@@ -60,11 +62,8 @@ def add_group(name: str, pattern: str, clean: str) -> None:
 
 # ---- CIFAR-10 --------------------------------------------------------------------------------------------
 
-TEST = ArrayDataset(
-    name="cifar10/cifar10_test.npz", num_classes=10, source=f"the test batch of cs.toronto.edu/~kriz/cifar.html {_NPZ}"
-)
-add("cifar10-test", "cifar10", dataset=TEST, size=10_000)
-add_corrupted("cifar10-c", "cifar10-test", TEST, 10_000, "cifar10")
+add("cifar10-test", "cifar10", dataset=data.TEST, size=data.TEST_SIZE)
+add_corrupted("cifar10-c", "cifar10-test", data.TEST, data.TEST_SIZE, "cifar10")
 add_published("cifar10-c", "cifar10-test", "CIFAR-10-C", 2535967, 10, "cifar10")
 
 _NEW = {"cifar10.1-v4": 2_021, "cifar10.1-v6": 2_000}
@@ -87,7 +86,7 @@ add(
         name="cifar10.2/cifar102_test.npz",
         also=("cifar-10.2/cifar102_test.npz",),
         num_classes=10,
-        source=f"the test images of github.com/modestyachts/cifar-10.2 {_NPZ}",
+        source=f"the test images of github.com/modestyachts/cifar-10.2 {data.NPZ}",
     ),
     size=2_000,
 )
@@ -97,7 +96,7 @@ add(
 TEST_100 = ArrayDataset(
     name="cifar100/cifar100_test.npz",
     num_classes=100,
-    source=f"the test batch (fine labels) of cs.toronto.edu/~kriz/cifar.html {_NPZ}",
+    source=f"the test batch (fine labels) of cs.toronto.edu/~kriz/cifar.html {data.NPZ}",
 )
 add("cifar100-test", "cifar100", dataset=TEST_100, size=10_000)
 add_corrupted("cifar100-c", "cifar100-test", TEST_100, 10_000, "cifar100")

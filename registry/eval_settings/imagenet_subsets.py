@@ -53,6 +53,7 @@ openimages_accuracy.columns_are_classes = True
 imagenet.add(
     "openimages_test_ilsvrc_subset",
     imagenet.PUBLISHED,
+    "own-layout",
     dataset=StandardDataset(
         name="openimages_test_ilsvrc_subset",
         labels="imagenet",

@@ -103,7 +103,7 @@ YTBB_CLASSES, YTBB_GROUPS = columns_of(METADATA["ytbb_robust"])
 imagenet.add(
     "ytbb-robust",
     imagenet.PUBLISHED,
-    "video",
+    *("video", "own-layout"),
     dataset=StandardDataset(
         name="ytbb-robust",
         labels="none",

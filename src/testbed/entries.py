@@ -6,11 +6,13 @@ Nothing here imports torch: entries hold functions that load weight when a worke
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from testbed.data.labels import timm_wnids
 from testbed.data.samples import Dataset
 from testbed.data.transforms import StandardTransform
 from testbed.errors import EntryError
@@ -18,7 +20,7 @@ from testbed.metrics.accuracy import accuracy_topk
 
 # The names a function of each kind may take; arguments are passed by these names.
 KNOWN_ARGUMENTS = {
-    "classify": ("images", "model", "class_sublist", "adversarial_attack"),
+    "classify": ("images", "model", "class_sublist", "adversarial_attack", "rng"),
     "metrics_fn": ("logits", "targets", "image_paths", "model", "extras"),
     "perturbation_fn_cpu": ("image", "rng"),
     "perturbation_fn_gpu": ("images", "model", "targets", "rng"),
@@ -51,6 +53,9 @@ def argument_names(function: Callable[..., Any], kind: str, owner: str) -> froze
 @lru_cache(maxsize=1024)
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     """Looked up once per function: hundreds of settings share theirs, and every command makes them all."""
+    call = type(function).__call__
+    if inspect.isfunction(call) and not hasattr(function, "__signature__"):  # objects of one class share theirs too
+        return _parameters(call)[1:]
     return tuple(inspect.signature(function).parameters.values())
 
 
@@ -128,6 +133,10 @@ class Model:
     feature_layer: str | None = None
     explain_layer: str | None = None
     tags: tuple[str, ...] = ()
+    checkpoint: str | os.PathLike[str] | None = None  # a weights file for the network that classifier_loader makes
+    classes: Sequence[str] | str | None = None  # the wnid of each output, or the name of a list that timm carries
+    columns: Sequence[int] | None = None  # or which outputs are the setting's classes, in the setting's order
+    missing_classes: str = "refuse"  # a setting with classes the model lacks; "never": they are never predicted
     classify_arguments: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -156,6 +165,24 @@ class Model:
                 raise EntryError(f"{owner}: classify must take images and model, it takes {sorted(taken)}")
         object.__setattr__(self, "classify_arguments", taken)
         object.__setattr__(self, "tags", _checked_tags(owner, self.tags))
+        self._check_classes(owner)
+
+    def _check_classes(self, owner: str) -> None:
+        if self.classes is not None and self.columns is not None:
+            raise EntryError(f"{owner}: classes and columns say the same thing; give one of them")
+        if self.missing_classes not in ("refuse", "never"):
+            raise EntryError(f"{owner}: missing_classes must be 'refuse' or 'never', got {self.missing_classes!r}")
+        if self.columns is not None:
+            columns = _indices(tuple(self.columns))
+            if columns is None:
+                raise EntryError(f"{owner}: columns must be a non-empty list of indices from 0 on")
+            object.__setattr__(self, "columns", columns)
+        if isinstance(self.classes, str):
+            timm_wnids(self.classes)  # known, or refused with the names there are
+        elif self.classes is not None:
+            object.__setattr__(self, "classes", tuple(self.classes))
+            if len(set(self.classes)) != len(self.classes):
+                raise EntryError(f"{owner}: classes names a class twice")
 
     def batch_size_for(self, setting: EvalSetting) -> int:
         """Attacks hold gradients, so they run on smaller batches."""
@@ -250,6 +277,9 @@ class EvalSetting:
         names = ["dataset", "perturbation_fn_cpu", "perturbation_fn_gpu", "adversarial_attack", "transform", "resize"]
         names += ["probe", "class_sublist", "idx_subsample_list"]
         inherited = {n: getattr(parent, n) for n in names if getattr(self, n) is None}
+        if self.class_sublist is not None and parent.class_sublist is not None:
+            # It names columns of the parent's logits, which are columns of the model's.
+            inherited["class_sublist"] = tuple(parent.class_sublist[i] for i in self.class_sublist)
         direct = replace(self, derived_from=None, **inherited)
         object.__setattr__(direct, "noise_key", parent.noise_key)
         return direct

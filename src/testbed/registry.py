@@ -120,7 +120,7 @@ class Registry:
         from testbed import setting_strings
 
         if name not in self.eval_settings.entries and setting_strings.is_setting_string(name):
-            return setting_strings.resolve(name)
+            return setting_strings.resolve(name, self)
         return self._get(self.eval_settings, name)
 
     def runnable(self, name: str) -> EvalSetting:
@@ -147,7 +147,7 @@ class Registry:
         names: list[str] = []
         for token in tokens:
             if token not in self.eval_settings.entries and setting_strings.is_setting_string(token):
-                names += setting_strings.expand(token)
+                names += setting_strings.expand(token, self)
             else:
                 names += self._expand(self.eval_settings, token)
         return list(dict.fromkeys(names))

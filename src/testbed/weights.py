@@ -5,37 +5,62 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from testbed.errors import ModelError
+from testbed.errors import DataError, ModelError
+
+if TYPE_CHECKING:
+    from testbed.data.fetch import Remote
 
 WEIGHTS_VARIABLE = "TESTBED_WEIGHTS"
-_SUFFIXES = (".safetensors", ".pth", ".pt", ".th", ".bin")
+UNSAFE_VARIABLE = "TESTBED_UNSAFE_PICKLE"  # set by eval.py --unsafe-pickle; worker processes inherit it
+DEFAULT_FOLDER = Path("results/weights")
+CATALOGUE = "metadata/weights.json"
+_SUFFIXES = (".safetensors", ".pth", ".pth.tar", ".pt", ".th", ".bin")
+# torch.hub's way of naming: the first digits of the sha256 at the end. A date such as 20240131 is none.
+_HASHED_NAME = re.compile(r".*-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})(?:\.\w+)+")
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "state_dict_ema", "model_ema", "ema")
 
 
 # ---- where weights are ----------------------------------------------------------------------------------
 
 
+class MissingWeights(ModelError):
+    """A model's weights are in none of the places they are looked for."""
+
+
+def folders() -> list[Path]:
+    """Where weights are looked for, with subfolders: the folders of TESTBED_WEIGHTS, then results/weights.
+
+    Downloaded ones go into the first.
+    """
+    named = [Path(root) for root in os.environ.get(WEIGHTS_VARIABLE, "").split(os.pathsep) if root]
+    return [*named, DEFAULT_FOLDER]
+
+
 def find_local(*names: str) -> Path | None:
-    """A weights file called like one of `names` in a folder of TESTBED_WEIGHTS (searched with its subfolders).
+    """A weights file called like one of `names` in one of the `folders`.
 
     The first name goes before the second. `mobilenet_v2` finds mobilenet_v2.pth and also
     mobilenet_v2-b0353104.pth, torch.hub's way of naming; `mobilenet_v2.pth` no file with another hash.
     """
-    roots = [Path(root) for root in os.environ.get(WEIGHTS_VARIABLE, "").split(os.pathsep) if root]
-    files = [path for root in roots for path in sorted(root.rglob("*")) if path.suffix in _SUFFIXES]
+    files = [path for root in folders() for path in sorted(root.rglob("*")) if path.name.endswith(_SUFFIXES)]
     for name in names:
         exact = name.endswith(_SUFFIXES)
-        wanted = re.compile(re.escape(Path(name).stem) if exact else re.escape(name) + r"(-[0-9a-f]{8})?")
+        wanted = re.compile(re.escape(_stem(name)) if exact else re.escape(name) + r"(-[0-9a-f]{8})?")
         for path in files:
-            if wanted.fullmatch(path.stem):
+            if wanted.fullmatch(_stem(path.name)):
                 return path
     return None
+
+
+def _stem(name: str) -> str:
+    return Path(name.removesuffix(".tar")).stem
 
 
 def package_file(package: str, pattern: str = "**/*.pth") -> Path:
@@ -49,10 +74,64 @@ def package_file(package: str, pattern: str = "**/*.pth") -> Path:
     raise ModelError(f"the package {package} holds no file {pattern}")
 
 
+# ---- published weights ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Published:
+    """Weights with a public address."""
+
+    file: str
+    remote: Remote
+    licence: str
+
+
+def read_published(registry_folders: Sequence[Path]) -> dict[str, Published]:
+    """Model name -> where its weights are: {url, file, sha256 or sha256_prefix, licence} in metadata/weights.json."""
+    from testbed.data.download import read_json
+    from testbed.data.fetch import Remote
+
+    found: dict[str, Published] = {}
+    for folder in registry_folders:
+        for name, entry in read_json(folder / CATALOGUE).items():
+            try:
+                digits = entry.get("sha256") or entry.get("sha256_prefix")
+                remote = Remote(entry["url"], f"sha256:{digits}" if digits else None)
+                found[name] = Published(entry["file"], remote, entry.get("licence") or "not stated")
+            except (KeyError, AttributeError) as error:
+                raise DataError(f"{folder / CATALOGUE}: '{name}' needs url, file and licence: {error}") from error
+    return found
+
+
+def download(published: Published) -> Path:
+    """The file in the first weights folder, or wherever it is already."""
+    from testbed.data.fetch import fetch
+
+    return find_local(published.file) or fetch(published.remote, folders()[0] / published.file)
+
+
+def hint(model: str, registry_folders: Sequence[Path]) -> str:
+    """The command that fetches the weights of a model, for the end of a message; nothing where there is none."""
+    known = model in read_published(registry_folders)
+    return f"; `python db.py --download-weights {model}` fetches them" if known else ""
+
+
 # ---- putting them into a network ------------------------------------------------------------------------
 
 _override: ContextVar[Path | None] = ContextVar("checkpoint named by the user", default=None)
 _overridden: ContextVar[bool] = ContextVar("checkpoint already loaded", default=False)
+_noted: ContextVar[dict[str, str] | None] = ContextVar("files loaded so far", default=None)
+
+
+@contextmanager
+def noting_files() -> Iterator[dict[str, str]]:
+    """Name -> sha256 of every weights file that is loaded inside, for the provenance."""
+    files: dict[str, str] = {}
+    token = _noted.set(files)
+    try:
+        yield files
+    finally:
+        _noted.reset(token)
 
 
 @contextmanager
@@ -81,9 +160,10 @@ def with_weights(
     if path is not None:
         return load_checkpoint(network, path)
     if fallback is None:
-        raise ModelError(
-            f"no weights for {local_names[0]}: put {local_names[0]}{_SUFFIXES[1]} into the folder "
-            f"{WEIGHTS_VARIABLE} names, or give a file with --checkpoint"
+        file = local_names[0] if local_names[0].endswith(_SUFFIXES) else f"{local_names[0]}.pth"
+        raise MissingWeights(
+            f"no weights for {local_names[0]}: put {file} into {DEFAULT_FOLDER} or the folder {WEIGHTS_VARIABLE} "
+            "names, or give a file with --checkpoint"
         )
     found = fallback()
     if isinstance(found, str | os.PathLike):
@@ -93,6 +173,7 @@ def with_weights(
 
 def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
     """Load a file into `network`, strictly: every tensor has its place and every place its tensor."""
+    _note(path)
     state = unwrapped(read_tensors(path))
     if by_position:
         names = list(network.state_dict())
@@ -102,8 +183,25 @@ def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
     return _load_strictly(network, state, str(path))
 
 
+def _note(path: Path) -> None:
+    """Remember the file for the provenance, and refuse one that is not what its name says."""
+    from testbed.data.fetch import digest_of
+
+    if not path.is_file():
+        raise ModelError(f"checkpoint {path} does not exist")
+    digest, noted = digest_of(path), _noted.get()
+    if noted is not None:
+        noted[path.name] = digest
+    promised = _HASHED_NAME.fullmatch(path.name)
+    if promised and not digest.startswith(promised[1]):
+        raise ModelError(
+            f"{path} is damaged or another file: its name promises the sha256 {promised[1]}..., it has "
+            f"{digest[:8]}...; fetch it again, or rename it without these digits to load it as it is"
+        )
+
+
 def read_tensors(path: Path) -> Any:
-    """What a safetensors or torch file holds. Pickled code is never run."""
+    """What a safetensors or torch file holds. Pickled code is run only under --unsafe-pickle."""
     if not path.is_file():
         raise ModelError(f"checkpoint {path} does not exist")
     try:
@@ -117,12 +215,14 @@ def read_tensors(path: Path) -> Any:
 
         # Training scripts put their arguments beside the weights; a Namespace runs no code.
         with torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            trusted = bool(os.environ.get(UNSAFE_VARIABLE))
+            return torch.load(path, map_location="cpu", weights_only=not trusted)
     except Exception as error:
         first = str(error).splitlines()[0] if str(error) else ""
         raise ModelError(
             f"checkpoint {path} cannot be read as tensors ({type(error).__name__}: {first}); "
-            "expected safetensors or a torch file of tensors without pickled code"
+            "expected safetensors or a torch file of tensors without pickled code. Such code can do anything on this "
+            "machine; --unsafe-pickle runs it, for a file whose maker you trust"
         ) from error
 
 

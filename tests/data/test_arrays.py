@@ -138,3 +138,39 @@ def test_rows_of_one_of_several_arrays_beside_one_file_of_labels(tmp_path):
     assert dataset.describe() == f"array {tmp_path}/fog.npy[1:4]"
     with pytest.raises(DataError, match="expected at least 9 images, got 5"):
         ArrayDataset(path=tmp_path, files=("fog.npy", "labels.npy"), rows=(1, 9)).open([])
+
+
+def test_npy_file_alone_has_no_labels_even_beside_some(tmp_path):
+    images = np.arange(4 * 2 * 2 * 3, dtype=np.uint8).reshape(4, 2, 2, 3)
+    np.save(tmp_path / "mine.npy", images)
+    np.save(tmp_path / "labels.npy", np.arange(4))
+    samples = ArrayDataset(path=tmp_path / "mine.npy").open([])
+    assert samples.targets.tolist() == [-1] * 4
+    np.testing.assert_array_equal(samples.load.raw, images)
+    np.testing.assert_array_equal(np.asarray(samples.load(2)), images[2])
+
+
+def test_hundreds_of_open_sets_hold_few_files_open(tmp_path):
+    import os
+
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("counts open files in /proc")
+    for n in range(60):
+        np.save(tmp_path / f"new_data_{n:03d}.npy", np.full((3, 2, 2, 3), n, dtype=np.uint8))
+    before = len(os.listdir("/proc/self/fd"))
+    opened = [ArrayDataset(path=tmp_path, files=(f"new_data_{n:03d}.npy", "labels.npy")).open([]) for n in range(60)]
+    assert [int(np.asarray(s.load(1))[0, 0, 0]) for s in opened] == list(range(60))
+    assert len(os.listdir("/proc/self/fd")) - before <= 20
+
+
+def test_file_that_was_replaced_is_read_anew(tmp_path):
+    import os
+
+    path = tmp_path / "data.npy"
+    np.save(path, np.zeros((2, 2, 2, 3), dtype=np.uint8))
+    first = ArrayDataset(path=tmp_path).open([])
+    np.save(tmp_path / "other.npy", np.ones((2, 2, 2, 3), dtype=np.uint8))
+    os.replace(tmp_path / "other.npy", path)
+    second = ArrayDataset(path=tmp_path).open([])
+    assert first.fingerprint != second.fingerprint
+    assert second.load.raw.max() == 1

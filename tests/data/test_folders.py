@@ -149,7 +149,7 @@ def test_truncated_picture_fails_by_its_name(image_folder):
     [
         ({}, "expected name or path, got name=None, path=None"),
         ({"name": "a", "path": "b"}, "expected name or path, got name='a', path='b'"),
-        ({"name": "a", "labels": "wnid"}, "labels must be auto, imagenet, integer, sorted or none, got 'wnid'"),
+        ({"name": "a", "labels": "wnid"}, "labels must be auto, imagenet, integer, sorted, none or if-any, got 'wnid'"),
     ],
 )
 def test_wrong_declaration_is_refused_when_made(how, message):
@@ -168,3 +168,14 @@ def test_own_numbers_of_class_folders_leave_other_folders_out(image_folder):
     assert hash(dataset) == hash(StandardDataset(path=folder, classes={"alarm_clock": 7, "chair": 2, "vase": 0}))
     with pytest.raises(DataError, match="expected class folders such as vase with jpg"):
         StandardDataset(path=folder, classes={"vase": 0}).open([])
+
+
+def test_if_any_takes_labels_from_class_folders_and_none_from_pictures_alone(image_folder):
+    alone = opened(image_folder(["b.png", "a.png"], root="alone"), labels="if-any")
+    assert (list(alone.ids), alone.targets.tolist(), alone.num_classes) == (["a.png", "b.png"], [UNKNOWN] * 2, None)
+    sorted_out = opened(image_folder(["cat/a.png", "dog/a.png"], root="sorted"), labels="if-any")
+    assert (sorted_out.targets.tolist(), sorted_out.num_classes) == ([0, 1], 2)
+    with pytest.raises(DataError, match=r"expected images inside class folders, got a\.png beside them"):
+        opened(image_folder(["cat/a.png", "a.png"], root="mixed"), labels="if-any")
+    with pytest.raises(DataError, match="expected images inside class folders"):
+        opened(image_folder(["a.png"], root="declared"))  # a declared set without class folders is a mistake

@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from attacked_models import SHAPE, Linear, random_images, random_weight, run, small_network
 from testbed.entries import argument_names
 from testbed.perturb.attacks import projected_gradient_descent
 
-SHAPE = (3, 4, 4)
 EPS = 8 / 255
-
-
-class PerImageRandom:
-    """As the engine's: every image has a generator of its own, named by its id."""
-
-    def __init__(self, ids: Sequence[int]) -> None:
-        self.generators = [np.random.default_rng(i) for i in ids]
-
-    def uniform(self, low: float, high: float, shape: Sequence[int]) -> Tensor:
-        return torch.from_numpy(np.stack([g.uniform(low, high, shape) for g in self.generators])).float()
-
-    def normal(self, shape: Sequence[int]) -> Tensor:
-        return torch.from_numpy(np.stack([g.normal(size=shape) for g in self.generators])).float()
-
-
-class TwoClasses(nn.Module):
-    """Logits (margin, 0) with margin = w.x + b: class 0 is seen while the margin is above 0."""
-
-    def __init__(self, weight: Tensor, bias: float) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(weight), bias
-
-    def margin(self, images: Tensor) -> Tensor:
-        return images.flatten(1) @ self.weight + self.bias
-
-    def forward(self, images: Tensor) -> Tensor:
-        margin = self.margin(images)
-        return torch.stack([margin, torch.zeros_like(margin)], dim=1)
-
-
-def random_images(n: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(3).uniform(low, high, (n, *SHAPE))).float()
-
-
-def random_weight() -> Tensor:
-    return torch.from_numpy(np.random.default_rng(4).normal(size=int(np.prod(SHAPE)))).float()
-
-
-def small_network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Tanh(), nn.Flatten(), nn.Linear(32, 5)).eval()
-
-
-@torch.no_grad()
-def run(attack, images: Tensor, model: nn.Module, targets: Tensor, ids: Sequence[int] | None = None) -> Tensor:
-    random = PerImageRandom(range(len(images)) if ids is None else ids)
-    return attack(images=images, model=model, targets=targets, rng=random)
 
 
 @pytest.mark.parametrize(("norm", "dual_norm"), [("linf", 1), ("l2", 2)])
 def test_on_a_linear_model_the_margin_falls_by_eps_times_the_dual_norm(norm: str, dual_norm: int) -> None:
     images, weight = random_images(6, 0.2, 0.8), random_weight()  # far enough from 0 and 1 not to be clipped
-    model = TwoClasses(weight, bias=100.0)  # so sure that no image falls, and that float32 cross-entropy is flat
+    model = Linear(weight, 100.0, classes=2)  # so sure that no image falls, and that float32 cross-entropy is flat
     result = run(projected_gradient_descent(norm, EPS, EPS / 4, 20), images, model, torch.zeros(6).long())
     lost = (model.margin(images) - model.margin(result)).detach()
     assert lost.numpy() == pytest.approx(np.full(6, EPS * weight.norm(dual_norm).item()), rel=1e-3)
@@ -76,7 +27,10 @@ def test_near_black_and_white_the_linf_optimum_is_the_clipped_corner_of_the_ball
     images, weight = random_images(6), random_weight()
     eps = 0.4
     result = run(
-        projected_gradient_descent("linf", eps, eps / 4, 12), images, TwoClasses(weight, 100.0), torch.zeros(6).long()
+        projected_gradient_descent("linf", eps, eps / 4, 12),
+        images,
+        Linear(weight, 100.0, classes=2),
+        torch.zeros(6).long(),
     )
     corner = (images - eps * weight.sign().view(SHAPE)).clamp(0, 1)
     assert torch.allclose(result, corner, atol=1e-6)
@@ -102,7 +56,7 @@ def test_images_already_fooled_keep_their_adversarial_image() -> None:
     weight = torch.full((48,), 0.5)  # a linf step of s lowers the margin by 24 s
     images = torch.full((3, *SHAPE), 0.5)
     step = 1 / 256
-    model = TwoClasses(weight, bias=-12 + 24 * 2.5 * step)  # the third step crosses the boundary
+    model = Linear(weight, -12 + 24 * 2.5 * step, classes=2)  # the third step crosses the boundary
     attack = projected_gradient_descent("linf", 8 * step, step, 8, random_start=False)
     result = run(attack, images, model, torch.zeros(3).long())
     assert torch.equal(images - result, torch.full_like(images, 3 * step))

@@ -209,6 +209,22 @@ def test_plan_of_many_pairs_is_made_in_linear_time(tmp_path):
     assert [p.stored_model for p in plan.children_of(parent)] == ["model-7"] * 400
 
 
+def test_a_sublist_of_a_sublist_is_the_same_run_directly_and_derived(tmp_path):
+    """The votes of tiny_votes are counted among the sublist's classes, so its settings are run, not derived."""
+    report, store = tiny.run(tmp_path, ["tiny_votes", "tiny_a"], ["tiny-some-even"])
+    assert not report.failed
+    assert (
+        tiny.logits(store, "tiny_votes", "tiny-some-even").shape == tiny.logits(store, "tiny_a", "tiny-some-even").shape
+    )
+    found = {
+        m: queries.stored_logits(store, queries.completed(store, m, s)).samples
+        for m, s in (("tiny_votes", "tiny-some-even"),)
+    }
+    _, targets = reference_logits(1)
+    taken = [i for i in range(200) if targets[i] in (2, 0)]  # classes 1 and 0 of (0, 2, 4, 6, 8)
+    np.testing.assert_array_equal(found["tiny_votes"].indices, taken)
+
+
 def test_the_next_model_gets_the_perturbed_images_of_the_one_before(tmp_path, monkeypatch):
     """Three models on one device perturb each image once, and get what they would get alone."""
     from testbed.run import images

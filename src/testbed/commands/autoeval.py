@@ -43,6 +43,7 @@ _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
     default="table",
     show_default=True,
 )
+@click.option("--summary", is_flag=True, help="Only the table of errors, not every set.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write .csv, .json, .md or .tex.")
 @click.option("--list-methods", is_flag=True, help="The methods, and what each needs.")
 @click.option(
@@ -87,6 +88,7 @@ def _estimate(
     class_prior: str,
     variant: str,
     style: str,
+    summary: bool,
     out: Path | None,
     db: str | None,
     registry: tuple[str, ...],
@@ -113,7 +115,7 @@ def _estimate(
     with _bar(sets_to_read(found, question), "sets") as bar:
         result = answer(found, question, bar.update)
     _save(store, question, result)
-    click.echo(_formatted(result, question, style))
+    click.echo(_formatted(result, question, style, summary))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(_formatted(result, question, _SUFFIXES[out.suffix]) + "\n", encoding="utf-8")
@@ -150,29 +152,30 @@ def _save(store: Store, question: Question, result: Answer) -> None:
 # ---- showing -------------------------------------------------------------------------------------------------
 
 
-def _formatted(result: Answer, question: Question, style: str) -> str:
+def _formatted(result: Answer, question: Question, style: str, summary: bool = False) -> str:
     from testbed.commands.tables import formatted
-    from testbed.labelfree.report import error_rows, estimate_rows, method_errors, remarks
+    from testbed.labelfree.report import error_details, error_rows, estimate_rows, remarks
 
-    rows, found = estimate_rows(result.estimates), error_rows(method_errors(result.estimates))
+    rows, found = estimate_rows(result.estimates), error_rows(result.estimates)
     if style == "csv":
         return formatted(rows, list(rows[0]), "csv")
     said = [*remarks(result.estimates, question.class_prior), *(f"left out: {line}" for line in result.left_out)]
     if style == "json":
         import json
 
-        return json.dumps({"estimates": rows, "errors": found, "remarks": said}, indent=1)
+        details = error_details(result.estimates)
+        return json.dumps({"estimates": rows, "errors": details, "remarks": said}, indent=1)
     if style in ("markdown", "latex"):
         return _marked_up(found, style, said)
-    return _text(result, found, said)
+    return _text(result, found, said, summary)
 
 
-def _text(result: Answer, found: list[dict[str, object]], said: list[str]) -> str:
-    from testbed.commands.tables import text_table, text_table_under
+def _text(result: Answer, found: list[dict[str, object]], said: list[str], summary: bool) -> str:
+    from testbed.commands.tables import text_table_under
     from testbed.labelfree.report import sets_table
 
     parts = []
-    for model in dict.fromkeys(e.model for e in result.estimates):
+    for model in [] if summary else dict.fromkeys(e.model for e in result.estimates):
         rows, header = sets_table(result.estimates, model)
         if len(rows) <= _MOST_SETS:
             parts.append(f"Estimated accuracy of {model} (%)\n\n{text_table_under(header, rows)}")
@@ -180,7 +183,9 @@ def _text(result: Answer, found: list[dict[str, object]], said: list[str]) -> st
             parts.append(f"{len(rows)} sets of {model}: `--format csv` or `--out FILE.csv` holds them all")
     if found:
         cells = [[_cell(v) for v in row.values()] for row in found]
-        parts.append(f"Errors in percentage points\n\n{text_table(cells, list(found[0]))}")
+        several = "of each model, then " if len({e.model for e in result.estimates}) > 1 else ""
+        title = f"Errors in percentage points: RMSE {several}over all sets"
+        parts.append(f"{title}\n\n{text_table_under(list(found[0]), cells)}")
     if said:
         parts.append("\n".join(said))
     return "\n\n".join(parts)
@@ -199,10 +204,10 @@ def _marked_up(found: list[dict[str, object]], style: str, said: list[str]) -> s
     header = list(found[0])
     cells = [[_cell(v) for v in row.values()] for row in found]
     if style == "markdown":
-        lines = [header, ["---"] * 3 + ["---:"] * (len(header) - 3), *cells]
+        lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *cells]
         return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", *said])
     first, *others = (" & ".join(_latex(c) for c in line) + r" \\" for line in [header, *cells])
-    columns = "l" * 3 + "r" * (len(header) - 3)
+    columns = "ll" + "r" * (len(header) - 2)
     table = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", first, r"\midrule", *others, r"\bottomrule"]
     return "\n".join([*(f"% {line}" for line in said), *table, r"\end{tabular}"])
 

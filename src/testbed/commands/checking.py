@@ -262,7 +262,7 @@ ACTIONS = (
         (
             ("models", "GLOB...", "Only these models, for --check-references and decisions."),
             ("diagnose-images", "N", "Images to look for causes on; 0 looks for none.  [default: 320]"),
-            ("data-root", "DIR...", "Folders with datasets, for the causes.  [default: $TESTBED_DATA or ./data]"),
+            ("data-root", "DIR...", "Folders with datasets.  [default: $TESTBED_DATA or ./data]"),
         ),
     ),
 )

@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from testbed.commands import checking, exchanging, groups, listing, managing, reading
+from testbed.commands import checking, data, exchanging, groups, listing, managing, reading
 from testbed.commands.action import Action, Context
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
 # What changes the database comes before what shows it, so that several flags can be given at once.
 ACTIONS: tuple[Action, ...] = (
+    *data.ACTIONS,
     *managing.ACTIONS,
     *exchanging.ACTIONS,
     *checking.ACTIONS,
@@ -27,7 +28,9 @@ def _with_actions(command: Any) -> Any:
             several: dict[str, Any] = {"cls": ManyValues} if metavar.endswith("...") else {}
             command = click.option(f"--{name}", metavar=metavar, help=text, **several)(command)
         kind: dict[str, Any] = {"is_flag": True}
-        if action.values:
+        if action.values and action.values[0].endswith("..."):
+            kind = {"cls": ManyValues, "metavar": action.values[0]}
+        elif action.values:
             n = len(action.values)
             kind = {"nargs": n, "metavar": " ".join(action.values), "type": str if n == 1 else (str,) * n}
         command = click.option(f"--{action.flag}", help=action.help, **kind)(command)
@@ -57,7 +60,7 @@ def main(
     """Query and manage the results database. Several flags may be given at once; they run in the order shown."""
     context = Context(db, registry, pattern, style, override, extra=asked)
     chosen = [(a, asked[a.flag.replace("-", "_")]) for a in ACTIONS]
-    chosen = [(action, given) for action, given in chosen if given not in (None, False)]
+    chosen = [(action, given) for action, given in chosen if given not in (None, False, ())]
     for action, given in chosen:
         if action.values:
             action.function(context, given)

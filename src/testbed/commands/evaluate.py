@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     from testbed.store.database import Store
 
 _INTERRUPTED = 130
+
+
+def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+    """By an environment variable, since that is what worker processes inherit."""
+    if given:
+        from testbed.weights import UNSAFE_VARIABLE
+
+        os.environ[UNSAFE_VARIABLE] = "1"
+        click.echo("warning: --unsafe-pickle: code in weights files is run, and can do anything you can", err=True)
 
 
 @click.command(
@@ -57,6 +67,14 @@ _INTERRUPTED = 130
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Local weights for the one model named; results go under MODEL@FILE.",
+)
+@click.option(
+    "--unsafe-pickle",
+    is_flag=True,
+    expose_value=False,
+    callback=_allow_pickled_code,
+    help="Also load weights files that hold pickled code. It is run, and can do anything you can: only for files "
+    "whose maker you trust.",
 )
 @click.option(
     "--limit",
@@ -224,6 +242,7 @@ def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -
     asked = {(p.stored_model, p.setting.name) for p in plan.pairs if p.asked}
     order = {pair: i for i, pair in enumerate((p.stored_model, p.setting.name) for p in plan.pairs)}
     rows = [r for r in queries.results(store, variant=run.variant) if (r["model"], r["eval_setting"]) in asked]
+    rows += _without_labels(store, run.variant, asked - {(r["model"], r["eval_setting"]) for r in rows})
     rows.sort(key=lambda r: order[r["model"], r["eval_setting"]])
     if rows:
         click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns))
@@ -242,6 +261,20 @@ def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -
         click.echo(f"\nThese results are kept apart as '{run.variant}'.")
     if stored:
         click.echo(f"\nResults are in {store.where.removeprefix('database ')}")
+
+
+def _without_labels(store: Store, variant: str, pairs: set[tuple[str, str]]) -> list[dict[str, Any]]:
+    """A row for each of the pairs that was run on images without labels: its logits are all there is to it."""
+    from testbed.commands.tables import NO_LABELS
+    from testbed.store import queries
+
+    found = [
+        e
+        for e in (queries.evaluations(store, variant=variant) if pairs else [])
+        if (e.model, e.eval_setting) in pairs and e.status == "completed" and not queries.has_labels(store, e)
+    ]
+    unknown = {"metric": NO_LABELS, "value": None, "ci_low": None, "ci_high": None}
+    return [{"model": e.model, "eval_setting": e.eval_setting, **unknown, "n": e.row["n_images"]} for e in found]
 
 
 def _save_to(logdir: Path, report: Report, store: Store, entries: Registry, variant: str) -> None:

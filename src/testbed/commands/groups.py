@@ -15,6 +15,9 @@ from testbed.metrics.estimate import Estimate
 if TYPE_CHECKING:
     import numpy as np
 
+    from testbed.outputs import Outputs
+    from testbed.store.files import SampleList
+
 _MOST_MEMBERS = 20  # larger groups show their aggregate only
 _MOST_MISSING = 5
 
@@ -56,13 +59,27 @@ class StoredResults:
         return self.metrics(setting).get(metric)
 
     def logits(self, setting: str) -> np.ndarray | None:
+        outputs = self._outputs(setting)
+        return None if outputs is None else outputs.logits
+
+    def samples(self, setting: str) -> SampleList | None:
+        outputs = self._outputs(setting)
+        return None if outputs is None else outputs.samples
+
+    def _outputs(self, setting: str) -> Outputs | None:
         from testbed.outputs import outputs_of
         from testbed.store import queries
 
         try:
             evaluation = queries.completed(self._context.store, self._model, setting, self.variant)
-            return outputs_of(self._context.store, self._context.registry, evaluation).logits
+            return outputs_of(self._context.store, self._context.registry, evaluation)
         except (StoreError, UnknownName):
+            return None
+
+    def of(self, model: str) -> StoredResults | None:
+        try:
+            return StoredResults(self._context, model, self.members)
+        except UnknownName:
             return None
 
 

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import click
+
 from testbed.commands.action import Action, Context
 
 
 def list_models_registry(context: Context) -> None:
+    from testbed import model_strings
+
+    if context.pattern is not None and model_strings.is_model_string(context.pattern):
+        _list_model_strings(context, context.pattern)
+        return
     entries = context.registry_part("models").models.entries
     names = _filtered(context, list(entries))
     rows = [{"model": n, "arch": entries[n].arch or "", "tags": " ".join(entries[n].tags)} for n in names]
+    context.print(rows, ["model", "arch", "tags"])
+    if context.pattern is None:
+        kinds = ", ".join(f"'{kind}:*'" for kind in model_strings.LISTED)
+        click.echo(f"Models that need no entry are listed by --filter {kinds}.", err=True)
+
+
+def _list_model_strings(context: Context, pattern: str) -> None:
+    from testbed import model_strings
+
+    rows = []
+    for name in model_strings.matching(pattern):
+        kind, rest = name.split(":", 1)
+        rows.append({"model": name, "arch": rest.split("/")[0] if "/" in rest else rest.split(".")[0], "tags": kind})
     context.print(rows, ["model", "arch", "tags"])
 
 

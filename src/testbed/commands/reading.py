@@ -33,7 +33,10 @@ def print_eval(context: Context, pair: tuple[str, str]) -> None:
         [m["name"], with_interval(m["value"], m["ci_low"], m["ci_high"]), cell(m["n"]), better.get(m["name"], "")]
         for m in metrics
     ]
-    click.echo(text_table([line[: len(header)] for line in lines], header))
+    if metrics or queries.has_labels(context.store, evaluation):
+        click.echo(text_table([line[: len(header)] for line in lines], header))
+    else:
+        click.echo("no labels: the logits are stored, and there is nothing to measure an accuracy by")
     if row["warning"]:
         click.echo(f"\nwarning: {row['warning']}")
     click.echo()

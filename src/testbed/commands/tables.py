@@ -10,17 +10,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+NO_LABELS = "no labels"  # stands for the metric where there is none, since no image has a label
+
 
 def text_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
     """Columns aligned: numbers to the right, words to the left."""
-    table = [list(header), *(list(r) for r in rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
-    right = [bool(rows) and all(_numeric(r[i]) for r in rows) for i in range(len(header))]
+    return _aligned([header], rows)
+
+
+def _aligned(headers: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> str:
+    table = [*headers, *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(headers[0]))]
+    right = [bool(rows) and all(_numeric(r[i]) for r in rows) for i in range(len(headers[0]))]
     lines = [
         "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)).rstrip()
         for row in table
     ]
-    lines.insert(1, "  ".join("-" * w for w in widths))
+    lines.insert(len(headers), "  ".join("-" * w for w in widths))
     return "\n".join(lines)
 
 
@@ -72,7 +78,7 @@ def results_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
     first: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in rows:
         first.setdefault((row["eval_setting"], row["model"]), row)
-    metrics = {r["metric"] for r in first.values()}
+    metrics = {r["metric"] for r in first.values()} - {NO_LABELS}
     if len(metrics) == 1 and len(models) > 1:
         metric = metrics.pop()
         grid = [[s, *(_grid_cell(first.get((s, m))) for m in models)] for s in settings]
@@ -94,11 +100,8 @@ def text_table_under(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     """A table whose column names may be longer than its cells: they are broken over several lines."""
     broken = [_broken(name, max(len(r[i]) for r in rows)) for i, name in enumerate(names)]
     height = max(map(len, broken))
-    header = [[""] * (height - len(b)) + b for b in broken]
-    above = [[column[line] for column in header] for line in range(height - 1)]
-    table = text_table([*above, *rows], [column[-1] for column in header]).splitlines()
-    # text_table puts its header first; here the last line of the names belongs below the others.
-    return "\n".join([*table[2 : 1 + height], table[0], table[1], *table[1 + height :]])
+    columns = [[""] * (height - len(b)) + b for b in broken]
+    return _aligned([[column[line] for column in columns] for line in range(height)], rows)
 
 
 def _broken(name: str, width: int) -> list[str]:
@@ -112,12 +115,14 @@ def _broken(name: str, width: int) -> list[str]:
 
 
 def _grid_cell(row: Mapping[str, Any] | None) -> str:
+    if row is not None and row["metric"] == NO_LABELS:
+        return NO_LABELS
     return "" if row is None else with_interval(row["value"], row["ci_low"], row["ci_high"])
 
 
 def _short_cell(row: Mapping[str, Any] | None) -> str:
     if row is None or row["value"] is None:
-        return ""
+        return "" if row is None or row["metric"] != NO_LABELS else NO_LABELS
     if row["ci_low"] is None or row["ci_high"] is None:
         return f"{row['value']:.1f}"
     return f"{row['value']:.1f} ±{max(row['value'] - row['ci_low'], row['ci_high'] - row['value']):.1f}"

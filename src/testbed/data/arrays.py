@@ -6,6 +6,7 @@ import os
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ class ArrayDataset(Dataset):
     """uint8 images (n, height, width, 3) with labels (n,).
 
     `path` (anywhere) or `name` (under a data root) is a folder with data.npy and, unless unlabelled,
-    labels.npy; or an .npz file with `images` and `labels`. `make` is a function that returns both.
+    labels.npy; an .npz file with `images` and `labels`; or an .npy file of images without labels. `make` is a
+    function that returns both.
     `files` are other names of the two in the folder, `rows` the range of rows to take (first, end).
     """
 
@@ -50,7 +52,8 @@ class ArrayDataset(Dataset):
         return f"array {self.name or self.path}{one}{part}"
 
     def open(self, data_roots: Sequence[Path]) -> Samples:
-        images, labels = self._arrays(data_roots)
+        reopen, labels = self._arrays(data_roots)
+        images = reopen()
         if self.rows is not None:
             first, end = self.rows
             if len(images) < end:
@@ -69,9 +72,9 @@ class ArrayDataset(Dataset):
         most = max(1, _HASHED_BYTES // max(1, images[0].nbytes))
         probe = images if n <= most else images[np.linspace(0, n - 1, most).astype(np.int64)]
         return Samples(
-            ids=[f"{i:06d}" for i in range(n)],
+            ids=_numbered(n),
             targets=targets,
-            load=_ArrayLoader(images),
+            load=_ArrayLoader(reopen, self.rows),
             fingerprint=fingerprint_of(
                 str(images.shape), targets.tobytes(), np.ascontiguousarray(probe).data.tobytes()
             ),
@@ -79,9 +82,11 @@ class ArrayDataset(Dataset):
             num_classes=self.num_classes,
         )
 
-    def _arrays(self, data_roots: Sequence[Path]) -> tuple[np.ndarray, np.ndarray | None]:
+    def _arrays(self, data_roots: Sequence[Path]) -> tuple[Callable[[], np.ndarray], np.ndarray | None]:
+        """A function that gives the images, and the labels."""
         if self.make is not None:
-            return self.make()
+            images, labels = self.make()
+            return lambda: images, labels
         if self.path is not None:
             place = Path(self.path).expanduser()
         else:
@@ -90,19 +95,41 @@ class ArrayDataset(Dataset):
         try:
             if place.suffix == ".npz":
                 with np.load(place, allow_pickle=False) as both:
-                    return both["images"], both.get("labels")
-            labels = place / self.files[1]
-            images = np.load(place / self.files[0], mmap_mode="r", allow_pickle=False)
-            return images, np.load(labels, allow_pickle=False) if labels.exists() else None
+                    images, labels = both["images"], both.get("labels")
+                return lambda: images, labels
+            pixels = place if place.suffix == ".npy" else place / self.files[0]
+            named = place / self.files[1]
+            labels = np.load(named, allow_pickle=False) if pixels != place and named.exists() else None
+            state = pixels.stat()
+            reopen = partial(_mapped, pixels, state.st_mtime_ns, state.st_size)
+            reopen()
+            return reopen, labels
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(f"{place}: expected images and labels as arrays: {error}") from error
+
+
+@lru_cache(maxsize=16)
+def _mapped(path: Path, changed_ns: int, size: int) -> np.ndarray:
+    """A file's array, in memory only where it is read. Each holds a file open, so that only the last few are kept."""
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+@lru_cache(maxsize=64)
+def _numbered(n: int) -> tuple[str, ...]:
+    """Ids of n images; sets of one size share them, as there may be a thousand."""
+    return tuple(f"{i:06d}" for i in range(n))
 
 
 class _ArrayLoader:
     """Index -> PIL image. Prepared-image code may take `raw` where no transform asks for a PIL image."""
 
-    def __init__(self, images: np.ndarray) -> None:
-        self.raw = images
+    def __init__(self, reopen: Callable[[], np.ndarray], rows: tuple[int, int] | None) -> None:
+        self._reopen = reopen
+        self._rows = slice(*rows) if rows else slice(None)
+
+    @property
+    def raw(self) -> np.ndarray:
+        return self._reopen()[self._rows]
 
     def __call__(self, index: int) -> Any:
         from PIL import Image

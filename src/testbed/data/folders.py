@@ -21,7 +21,8 @@ class StandardDataset(Dataset):
     """Images in one folder per class: `name` under a data root, or anywhere by `path`.
 
     labels: "auto" (wnids, integers, or sorted names), "imagenet", "integer", "sorted", or "none" for
-    pictures without labels, which may then lie in the folder itself.
+    pictures without labels, which may then lie in the folder itself; "if-any" is "none" where all of them
+    lie there, and else "auto".
     classes: label of each class folder, for sets that number them in their own way; other folders are left out.
     """
 
@@ -39,9 +40,9 @@ class StandardDataset(Dataset):
             object.__setattr__(self, "classes", tuple((str(folder), int(label)) for folder, label in pairs))
         if (self.name is None) == (self.path is None):
             raise EntryError(f"StandardDataset: expected name or path, got name={self.name!r}, path={self.path!r}")
-        if self.labels not in ("auto", "imagenet", "integer", "sorted", "none"):
+        if self.labels not in ("auto", "imagenet", "integer", "sorted", "none", "if-any"):
             raise EntryError(
-                f"StandardDataset: labels must be auto, imagenet, integer, sorted or none, got {self.labels!r}"
+                f"StandardDataset: labels must be auto, imagenet, integer, sorted, none or if-any, got {self.labels!r}"
             )
 
     def describe(self) -> str:
@@ -49,7 +50,7 @@ class StandardDataset(Dataset):
 
     def open(self, data_roots: Sequence[Path]) -> Samples:
         root = self._locate(data_roots)
-        files = sorted(_walk(root))
+        files = sorted(walk_images(root))
         named = dict(self.classes or ())
         if named:
             files = [file for file in files if file[0].split("/", 1)[0] in named]
@@ -85,7 +86,8 @@ class StandardDataset(Dataset):
         return root
 
     def _targets(self, ids: list[str], root: Path) -> tuple[np.ndarray, str, int | None]:
-        if self.labels == "none":
+        unlabelled = self.labels == "if-any" and not any("/" in i for i in ids)
+        if self.labels == "none" or unlabelled:
             return np.full(len(ids), UNKNOWN, dtype=np.int64), "own", None
         classes = [i.split("/", 1)[0] if "/" in i else "" for i in ids]
         if self.classes is not None:
@@ -94,14 +96,16 @@ class StandardDataset(Dataset):
         if "" in classes:
             stray = ids[classes.index("")]
             raise DataError(f"{root}: expected images inside class folders, got {stray} beside them")
-        indices, space, num_classes = class_indices(classes, self.labels, str(root))
+        indices, space, num_classes = class_indices(
+            classes, "auto" if self.labels == "if-any" else self.labels, str(root)
+        )
         empty = {e.name for e in root.iterdir() if e.is_dir() and not e.name.startswith(".")} - set(classes)
         if empty and space == "own" and num_classes is not None:  # sorted names: leaving one out moves the others
             raise DataError(f"{root}: the class folder {min(empty)} holds no images, so that labels would shift")
         return np.array([indices[c] for c in classes], dtype=np.int64), space, num_classes
 
 
-def _walk(root: Path) -> list[tuple[str, int, int]]:
+def walk_images(root: Path) -> list[tuple[str, int, int]]:
     """(path from root with /, size, time of change) of every image below `root`."""
     found: list[tuple[str, int, int]] = []
     pending = [("", str(root))]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
-from testbed.errors import DataError
+from testbed.data.samples import UNKNOWN
+from testbed.errors import DataError, EntryError
 
 _WNID = re.compile(r"n\d{8}")
 
@@ -23,6 +26,29 @@ def imagenet_wnids() -> tuple[str, ...]:
 @cache
 def _imagenet_index() -> dict[str, int]:
     return {wnid: index for index, wnid in enumerate(imagenet_wnids())}
+
+
+@cache
+def timm_wnids(name: str) -> tuple[str, ...]:
+    """One of the class lists that timm carries (imagenet21k_goog, imagenet12k, ...); timm is not imported."""
+    spec = importlib.util.find_spec("timm")
+    places = spec.submodule_search_locations if spec is not None else None
+    if not places:
+        raise EntryError(f"the class list '{name}' comes with the package timm: pip install timm")
+    folder = Path(places[0]) / "data" / "_info"
+    path = folder / f"{name}_synsets.txt"
+    if not path.is_file():
+        known = sorted(p.name.removesuffix("_synsets.txt") for p in folder.glob("*_synsets.txt"))
+        raise EntryError(f"no class list '{name}': expected wnids, or one of {', '.join(known)}")
+    return tuple(path.read_text(encoding="utf-8").split())
+
+
+@cache
+def imagenet_columns(classes: tuple[str, ...] | str) -> tuple[int, ...]:
+    """Where each of the 1000 classes stands in a list of wnids (or timm's of that name); UNKNOWN where it is not."""
+    wnids = timm_wnids(classes) if isinstance(classes, str) else classes
+    place = {wnid: column for column, wnid in enumerate(wnids)}
+    return tuple(place.get(wnid, UNKNOWN) for wnid in imagenet_wnids())
 
 
 def class_indices(names: Sequence[str], rule: str, where: str) -> tuple[dict[str, int], str, int | None]:

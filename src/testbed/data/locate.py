@@ -11,6 +11,10 @@ from testbed.errors import DataError
 DATA_VARIABLE = "TESTBED_DATA"
 
 
+class MissingData(DataError):
+    """A dataset is in none of the places it is looked for."""
+
+
 def data_roots(given: Sequence[str] | None = None) -> list[Path]:
     """The folders of --data-root, else of TESTBED_DATA (separated like PATH), else ./data."""
     if given:
@@ -29,7 +33,7 @@ def find(name: str, also: Sequence[str], roots: Sequence[Path], what: str, sourc
                 return root / candidate
     first = roots[0] / name if roots else Path(name)
     how = f" Get it: {source}." if source else ""
-    raise DataError(
+    raise MissingData(
         f"dataset '{name}' not found: expected {what} at {first}.{how} "
         f"Or name the folder that holds '{name}' with --data-root or {DATA_VARIABLE}."
     )

@@ -64,7 +64,7 @@ def aline_d(source: ArrayLike, target: ArrayLike, source_accuracies: ArrayLike) 
     """Agreement-on-the-line, by solving for all models at once, which uses each pair's own agreement.
 
     Least squares over pairs for the probit accuracies w on the target, with a the slope of the agreement line:
-    (w_i + w_j) / 2 = probit(target agreement_ij) + a * ((probit acc_i + probit acc_j) / 2 - probit(source agreement_ij))
+    (w_i + w_j) / 2 = probit(target agreement_ij) + a ((probit acc_i + probit acc_j) / 2 - probit(source agreement_ij))
     (Baek et al. 2022, algorithm 1).
     """
     on_source, on_target, accuracies = _checked(source, target, source_accuracies)
@@ -100,7 +100,9 @@ def _agreement_line(x: np.ndarray, y: np.ndarray) -> LineFit:
 
 def _line(x: np.ndarray, y: np.ndarray, what: str) -> LineFit:
     if len(np.unique(x)) < 2:
-        raise LabelFreeError(f"the {what} line needs models that differ in {what} on the source set, got {x[0]:g} % for all")
+        raise LabelFreeError(
+            f"the {what} line needs models that differ on the source set, got {x[0]:g} % {what} for all"
+        )
     return fit_line(x, y, axis="probit")
 
 

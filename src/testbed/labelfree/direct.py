@@ -26,7 +26,7 @@ def difference_of_confidences(outputs: SetOutputs, source: Source, temperature: 
 
 
 def atc_confidence(outputs: SetOutputs, source: Source, temperature: float = 1.0) -> float:
-    """ATC-MC: 100 * share of images with largest probability >= t, P_source(below t) = source error (Garg et al. 2022)."""
+    """ATC-MC: 100 * share of images with max p >= t, P_source(max p < t) being the source error (Garg et al. 2022)."""
     return _share_above(outputs, source, "confidence", temperature)
 
 

@@ -13,7 +13,7 @@ RIDGE = 1e-6  # added to the diagonal of singular covariances, as in the publish
 
 
 def rotation(outputs: SetOutputs, source: Source) -> float:
-    """Share of the four turned copies of each picture whose rotation the head gets wrong (Deng et al. 2021, 2106.05961).
+    """Share of the four turned copies of a picture whose rotation the head gets wrong (Deng et al. 2021, 2106.05961).
 
     autoeval_baselines regresses on the share it gets right, which gives the same line with the other sign.
     """

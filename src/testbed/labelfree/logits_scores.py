@@ -91,5 +91,7 @@ def energy(outputs: SetOutputs, source: Source) -> float:
 def log_of(value: float, method: str) -> float:
     """log(value), or a note and the log of a tiny number where there is nothing to take the logarithm of."""
     if value < _TINY:
-        warnings.warn(f"{method}: all images of the set give the same; its score is a floor", LabelFreeNote, stacklevel=3)
+        warnings.warn(
+            f"{method}: all images of the set give the same; its score is a floor", LabelFreeNote, stacklevel=3
+        )
     return float(np.log(max(value, _TINY)))

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from testbed.labelfree.estimate import SetEstimate
-from testbed.labelfree.regression import Errors, errors, errors_by_group
+from testbed.labelfree.regression import errors, errors_by_group
 from testbed.labelfree.scores import METHODS
 
-
-@dataclass(frozen=True)
-class MethodErrors:
-    """How far one method is off for one model, over the sets whose true accuracy is known. Percentage points."""
-
-    model: str
-    method: str
-    kind: str
-    groups: dict[str, Errors]
-    pooled: Errors
+_KINDS = ("score", "direct", "pairs", "baseline")
 
 
-def method_errors(estimates: Sequence[SetEstimate]) -> list[MethodErrors]:
-    """One row per model and method, in the order of the estimates."""
+def error_rows(estimates: Sequence[SetEstimate]) -> list[dict[str, object]]:
+    """One row per method over the sets whose true accuracy is known, in percentage points.
+
+    RMSE of each group of sets where there is one model, of each model where there are several; then over all sets.
+    """
     labelled = [e for e in estimates if e.accuracy is not None]
-    found = []
+    several = len({e.model for e in labelled}) > 1
+    columns = list(dict.fromkeys(e.model if several else e.group for e in labelled))
+    rows = []
+    for method in dict.fromkeys(e.method for e in labelled):
+        own = [e for e in labelled if e.method == method]
+        told, true = [e.value for e in own], [float(e.accuracy or 0) for e in own]
+        parts = errors_by_group(told, true, [e.model if several else e.group for e in own])
+        row: dict[str, object] = {"method": method, "kind": own[0].kind}
+        if len(columns) > 1:
+            row |= {name: parts[name].rmse if name in parts else None for name in columns}
+        p = errors(told, true)
+        rows.append(row | {"sets": p.n, "RMSE": p.rmse, "MAE": p.mae, "bias": p.bias, "rho": p.rho})
+    return sorted(rows, key=lambda row: _KINDS.index(str(row["kind"])))
+
+
+def error_details(estimates: Sequence[SetEstimate]) -> list[dict[str, object]]:
+    """The same in long form: every model, method and group, and `all` groups pooled."""
+    labelled = [e for e in estimates if e.accuracy is not None]
+    rows: list[dict[str, object]] = []
     for model, method in dict.fromkeys((e.model, e.method) for e in labelled):
-        rows = [e for e in labelled if (e.model, e.method) == (model, method)]
-        told, true = [e.value for e in rows], [float(e.accuracy or 0) for e in rows]
-        groups = errors_by_group(told, true, [e.group for e in rows])
-        found.append(MethodErrors(model, method, rows[0].kind, groups, errors(told, true)))
-    return found
+        own = [e for e in labelled if (e.model, e.method) == (model, method)]
+        told, true = [e.value for e in own], [float(e.accuracy or 0) for e in own]
+        parts = errors_by_group(told, true, [e.group for e in own]) | {"all": errors(told, true)}
+        rows += [{"model": model, "method": method, "group": group, **vars(found)} for group, found in parts.items()]
+    return rows
 
 
 def estimate_rows(estimates: Iterable[SetEstimate]) -> list[dict[str, object]]:
@@ -51,19 +62,6 @@ def estimate_rows(estimates: Iterable[SetEstimate]) -> list[dict[str, object]]:
         }
         for e in estimates
     ]
-
-
-def error_rows(found: Sequence[MethodErrors]) -> list[dict[str, object]]:
-    """The table of errors in long form: one column per group where there are several."""
-    groups = list(dict.fromkeys(g for row in found for g in row.groups))
-    rows = []
-    for row in found:
-        line: dict[str, object] = {"model": row.model, "method": row.method, "kind": row.kind}
-        if len(groups) > 1:
-            line |= {f"rmse {g}": row.groups[g].rmse if g in row.groups else None for g in groups}
-        p = row.pooled
-        rows.append(line | {"sets": p.n, "rmse": p.rmse, "mae": p.mae, "bias": p.bias, "rho": p.rho})
-    return rows
 
 
 def sets_table(estimates: Sequence[SetEstimate], model: str) -> tuple[list[list[str]], list[str]]:

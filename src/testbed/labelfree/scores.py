@@ -105,8 +105,24 @@ _ALL = (
     *_with_temperature("cot", "Confidence optimal transport", direct.confidence_transport, _PRIOR),
     # several models
     Method("gde", "Agreement of models (GDE)", "pairs", agreement.gde, MODELS, (_RUNS,), fewest_models=2),
-    Method("aline-s", "Agreement on the line, simple", "pairs", agreement.aline_s, MODELS, (_LINE,), fewest_models=agreement.FEWEST_MODELS),
-    Method("aline-d", "Agreement on the line, by pairs", "pairs", agreement.aline_d, MODELS, (_LINE,), fewest_models=agreement.FEWEST_MODELS),
+    Method(
+        "aline-s",
+        "Agreement on the line, simple",
+        "pairs",
+        agreement.aline_s,
+        MODELS,
+        (_LINE,),
+        fewest_models=agreement.FEWEST_MODELS,
+    ),
+    Method(
+        "aline-d",
+        "Agreement on the line, by pairs",
+        "pairs",
+        agreement.aline_d,
+        MODELS,
+        (_LINE,),
+        fewest_models=agreement.FEWEST_MODELS,
+    ),
 )
 
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}

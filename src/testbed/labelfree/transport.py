@@ -1,19 +1,25 @@
 """The best way to hand n images to K classes in given shares: an exact transport problem without an n x n matrix.
 
 Maximise sum_ik x_ik p_ik, where every image hands out 1 / n and class k receives its share c_k. The dual is a convex
-function of one price per class, mean_i max_k (p_ik + v_k) - sum_k c_k v_k. First prices are set one class at a time, each
-exactly, which leaves at most a few images in the wrong class. These are moved along cheapest paths from class to class:
-successive shortest paths over K nodes, which ends at the optimum of the whole problem.
+function of one price per class, mean_i max_k (p_ik + v_k) - sum_k c_k v_k. First prices are set one class at a time,
+each exactly, which leaves at most a few images in the wrong class. These are moved along cheapest paths from class to
+class: successive shortest paths over K nodes, which end at the optimum of the whole problem. Milliseconds for 10,000
+images and 10 classes, seconds for 1,000 classes, minutes where these have fewer images than classes.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 _SWEEPS = 40
+_FEW = 10  # images out of place that are quicker moved one by one
+_STALLED = 0.9  # a sweep that leaves more than this share of them has stalled
 _SETTLED = 1e-11  # a price that moves less has settled
 _JITTER = 1e-8  # breaks ties, of which one-hot or constant predictions are full
 _WHOLE = 1e-9  # a count this near to a whole number is one
+_LEAST = 1e-15  # images that a class must lack to be given some
 
 
 def transport_value(gains: np.ndarray, shares: np.ndarray) -> float:
@@ -24,17 +30,20 @@ def transport_value(gains: np.ndarray, shares: np.ndarray) -> float:
     columns = np.random.default_rng(0).uniform(-_JITTER, _JITTER, gains.T.shape)
     columns += gains.T
     wanted = len(gains) * np.asarray(shares, dtype=np.float64)
-    prices = _prices(columns, wanted)
-    best = (columns + prices[:, None]).argmax(axis=0)
+    prices, best = _prices(columns, wanted)
     total = float(columns[best, np.arange(len(gains))].sum())
     return (total - _Moves(columns, best, prices).until(wanted)) / len(gains)
 
 
-def _prices(columns: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Prices by coordinate descent: class k gets the price at which just wanted[k] images prefer it."""
+def _prices(columns: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Prices, and the class each image prefers: in turn, class k gets the price at which wanted[k] images prefer it.
+
+    Ends when few images are in the wrong place, or when going on does not help.
+    """
     classes, n = columns.shape
     prices = np.zeros(classes)
     after = np.full((classes + 1, n), -np.inf)  # the best offer among classes k, k + 1, ...
+    off = np.inf
     for _ in range(_SWEEPS):
         for k in reversed(range(1, classes)):
             np.maximum(after[k + 1], columns[k] + prices[k], out=after[k])
@@ -45,9 +54,11 @@ def _prices(columns: np.ndarray, wanted: np.ndarray) -> np.ndarray:
             moved = max(moved, abs(price - prices[k]))
             prices[k] = price
             np.maximum(before, columns[k] + price, out=before)
-        if moved < _SETTLED:
+        best = (columns + prices[:, None]).argmax(axis=0)
+        off_before, off = off, float(np.abs(np.bincount(best, minlength=classes) - wanted).sum())
+        if off < _FEW or off > _STALLED * off_before or moved < _SETTLED:
             break
-    return prices
+    return prices, best
 
 
 def _order_statistic(values: np.ndarray, count: float) -> float:
@@ -80,7 +91,7 @@ class _Moves:
         lost = 0.0
         while surplus.max() > _WHOLE:
             path = self._cheapest_path(surplus)
-            steps = list(zip(path, path[1:], strict=False))
+            steps = list(pairwise(path))
             amount = min(surplus[path[0]], -surplus[path[-1]], *(self.held[a][self.mover[a, b]] for a, b in steps))
             lost += amount * sum(self.loss[a, b] for a, b in steps)
             surplus[path[0]] -= amount
@@ -95,18 +106,15 @@ class _Moves:
 
     def _cheapest_path(self, surplus: np.ndarray) -> list[int]:
         """Classes from one with too many images to one with too few. Prices follow, so that no step is a gain."""
-        extra = np.maximum(self.loss + self.prices[:, None] - self.prices, 0)
         distance = np.where(surplus > _WHOLE, 0.0, np.inf)
         previous = np.full(len(distance), -1)
-        while True:
-            through = distance[:, None] + extra
-            nearest = through.argmin(axis=0)
-            reached = through[nearest, np.arange(len(distance))]
-            closer = reached < distance
-            if not closer.any():
-                break
-            distance[closer], previous[closer] = reached[closer], nearest[closer]
-        end = int(np.where(surplus < -_WHOLE / len(surplus), distance, np.inf).argmin())
+        waiting = distance.copy()  # distances of classes that are not final yet
+        while surplus[end := int(waiting.argmin())] >= -_LEAST:
+            waiting[end] = np.inf
+            through = distance[end] + np.maximum(self.loss[end] + self.prices[end] - self.prices, 0)
+            closer = through < distance
+            distance[closer] = waiting[closer] = through[closer]
+            previous[closer] = end
         self.prices += np.minimum(distance, distance[end])
         path = [end]
         while previous[path[0]] >= 0:

@@ -12,8 +12,19 @@ from typing import Protocol
 
 import numpy as np
 
-from testbed.metrics import corruption_error, ood
+from testbed.metrics import corruption_error, ood, shortcuts
 from testbed.metrics.estimate import Estimate
+from testbed.metrics.sequences import mean_flip_rate
+
+
+class Samples(Protocol):
+    """Which pictures the rows of stored logits belong to."""
+
+    @property
+    def ids(self) -> Sequence[str]: ...
+
+    @property
+    def targets(self) -> np.ndarray: ...
 
 
 class StoredGroup(Protocol):
@@ -27,6 +38,12 @@ class StoredGroup(Protocol):
 
     def logits(self, setting: str) -> np.ndarray | None:
         """The stored logits, None where there are none."""
+
+    def samples(self, setting: str) -> Samples | None:
+        """Ids and targets of the stored logits' rows, None where there are none."""
+
+    def of(self, model: str) -> StoredGroup | None:
+        """The same of another model, None where it has been run on nothing."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +124,64 @@ class CorruptionSummary:
 class Together:
     """Several aggregates of one group, one after the other."""
 
-    parts: Sequence[CorruptionSummary | Mean]
+    parts: Sequence[CorruptionSummary | Mean | Difference]
 
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
         return {name: value for part in self.parts for name, value in part(stored).items()}
+
+
+@dataclass(frozen=True)
+class FlipRates:
+    """ImageNet-P: mean flip rate; mFR and mT5D, relative to a baseline model that must have been run here too.
+
+    AlexNet's own flip rates were never published as a file, so they are measured rather than copied.
+    """
+
+    baseline: str = "alexnet"
+
+    def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
+        other = stored.of(self.baseline)
+        result: dict[str, Estimate] = {}
+        for metric, name, relative in (("flip_rate", "mean_flip_rate", "mfr"), ("t5d", "mean_t5d", "mt5d")):
+            found = _of_members(stored, metric)
+            if found:
+                result[name] = mean_estimate(list(found.values()))
+            baseline = {m: e.value for m, e in _of_members(other, metric).items() if e.value > 0} if other else {}
+            if len(found) == len(stored.members) and set(found) <= set(baseline):
+                result[relative] = mean_flip_rate(found, baseline)
+        return result
+
+
+def _of_members(stored: StoredGroup, metric: str) -> dict[str, Estimate]:
+    found = {member: stored.estimate(member, metric) for member in stored.members}
+    return {member: estimate for member, estimate in found.items() if estimate is not None}
+
+
+@dataclass(frozen=True)
+class SpuriousScore:
+    """Spurious ImageNet: how well the probability of a class tells its own pictures from those of its spurious feature.
+
+    For each class that has such pictures: validation images of the class against them, then the mean over classes.
+    `spurious_ap` is what the published program computes, `spurious_auroc` what the paper describes; 100 is perfect.
+    """
+
+    spurious: str
+    known: str
+
+    def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
+        spurious, known = stored.logits(self.spurious), stored.logits(self.known)
+        pictures, validation = stored.samples(self.spurious), stored.samples(self.known)
+        if spurious is None or known is None or pictures is None or validation is None:
+            return {}
+        of_class = shortcuts.class_of_feature(pictures.ids)
+        scores: dict[str, list[float]] = {"spurious_ap": [], "spurious_auroc": []}
+        for c in np.unique(of_class):
+            own = validation.targets == c
+            if own.any():
+                pair = [shortcuts.probability(rows, int(c)) for rows in (known[own], spurious[of_class == c])]
+                scores["spurious_ap"].append(ood.average_precision(*pair).value)
+                scores["spurious_auroc"].append(ood.auroc(*pair).value)
+        return {name: shortcuts.mean_over(values) for name, values in scores.items() if values}
 
 
 @dataclass(frozen=True)

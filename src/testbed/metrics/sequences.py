@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ import numpy as np
 from testbed.metrics.class_groups import Groups, merge
 from testbed.metrics.estimate import Estimate, share
 from testbed.stats.intervals import mean_interval
+
+_NUMBER = re.compile(r"(\d+)\D*$")  # the last number of a file's name
 
 
 def pm_accuracy(
@@ -78,11 +81,66 @@ def flip_rate(predictions: np.ndarray, against: str = "previous") -> Estimate:
     if against not in ("previous", "first"):
         raise ValueError(f"flip_rate: expected against to be previous or first, got {against!r}")
     other = predictions[:, :-1] if against == "previous" else predictions[:, :1]
-    rates = 100.0 * (predictions[:, 1:] != other).mean(axis=1)
-    mean, low, high = mean_interval(rates)
-    if len(rates) < 2:
-        return Estimate(mean, n=len(rates))
-    return Estimate(mean, max(low, 0.0), min(high, 100.0), len(rates))
+    return _mean_over_sequences(100.0 * (predictions[:, 1:] != other).mean(axis=1), most=100.0)
+
+
+def _mean_over_sequences(values: Sequence[float] | np.ndarray, most: float) -> Estimate:
+    mean, low, high = mean_interval(np.asarray(values))
+    if len(values) < 2:
+        return Estimate(mean, n=len(values))
+    return Estimate(mean, max(low, 0.0), min(high, most), len(values))
+
+
+def top5_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """How far the five best classes of one frame move in the ranking of another (T5D, Hendrycks and Dietterich 2019).
+
+    Both are (frames, 5), the best class first. Each class of the first list counts the places it moves; all places
+    from the sixth on are alike. 0 is the same list, 15 one that shares no class with it.
+    """
+    same = first[:, :, None] == second[:, None, :]
+    place = np.where(same.any(axis=2), same.argmax(axis=2), 5)
+    return np.abs(place - np.arange(5)).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class FlipRate:
+    """metrics_fn: flip_rate in percent and t5d of sequences, each a folder of frames numbered in their names.
+
+    A sequence of which frames are missing (in a limited run) does not count.
+    """
+
+    against: str = "previous"
+
+    def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
+        rates: list[float] = []
+        distances: list[float] = []
+        for rows in sequences(image_paths):
+            best = _five_best(np.asarray(logits[rows]))
+            rates.append(flip_rate(best[None, :, 0], self.against).value)
+            other = best[:-1] if self.against == "previous" else np.repeat(best[:1], len(best) - 1, axis=0)
+            if best.shape[1] == 5:
+                distances.append(float(top5_distance(other, best[1:]).mean()))
+        result = {"flip_rate": _mean_over_sequences(rates, most=100.0)} if rates else {}
+        return result | ({"t5d": _mean_over_sequences(distances, most=15.0)} if distances else {})
+
+
+def sequences(image_paths: Sequence[str]) -> list[list[int]]:
+    """The rows of each folder of frames, in the order of their numbers; folders with gaps are left out."""
+    folders: dict[str, list[tuple[int, int]]] = {}
+    for row, path in enumerate(image_paths):
+        folder, _, name = str(path).rpartition("/")
+        number = _NUMBER.search(name.rpartition(".")[0])
+        if number is None:
+            raise ValueError(f"expected a frame with a number in its name, such as 0007.jpg, got {path}")
+        folders.setdefault(folder, []).append((int(number[1]), row))
+    ordered = (sorted(frames) for frames in folders.values())
+    return [[row for _, row in f] for f in ordered if len(f) > 1 and f[-1][0] - f[0][0] == len(f) - 1]
+
+
+def _five_best(logits: np.ndarray) -> np.ndarray:
+    """The classes with the highest logits, best first; of equal ones the lower index, as argmax decides."""
+    most = min(5, logits.shape[1])
+    return np.argsort(-logits, axis=1, kind="stable")[:, :most]
 
 
 def mean_flip_rate(rates: Mapping[str, Estimate], baseline: Mapping[str, float]) -> Estimate:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from testbed import Model, StandardNormalization, StandardTransform, registry
+from testbed.classify import smoothed
 
 
 def _linear(seed, classes=10, bias_seed=None):
@@ -120,3 +121,5 @@ def _random(images, model):
 
 
 _add("tiny_random", classify=_random)
+_add("tiny_smoothed", classify=smoothed(0.1, votes=20, batch=64))
+_add("tiny_draws", classify=lambda images, model, rng: rng.normal((10,)))

@@ -1,0 +1,123 @@
+"""Whether a set of images is what its setting expects: how many, of which classes, and readable."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from testbed.data.labels import imagenet_wnids
+from testbed.data.samples import Samples
+from testbed.errors import ImageError
+
+_WNID = re.compile(r"n\d{8}")
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+_MOST_NAMED = 4
+_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is in a dataset, and what is wrong with that."""
+
+    images: int
+    names: str  # how its classes are named: wnids, integers, names, or nothing where there are no class folders
+    per_class: dict[str, int] = field(repr=False)  # class name -> images
+    problems: tuple[str, ...] = ()
+
+
+def look_over(samples: Samples, classes: Sequence[int] | None = None) -> Findings:
+    """Class names and counts, from the list of the images alone: no file is opened.
+
+    `classes` are the labels that must occur; None expects as many as the set is known to have: all 1000 of one
+    with ImageNet's labels.
+    """
+    known = np.flatnonzero(samples.targets >= 0).tolist()
+    folders = [samples.ids[i].partition("/")[0] if "/" in samples.ids[i] else "" for i in known]
+    labels = samples.targets[known].tolist()
+    name_of = dict(zip(labels, folders, strict=True))
+    names = sorted({f for f in folders if f})
+    counts = Counter(labels)
+    per_class = {name_of[label] or str(label): counts[label] for label in sorted(counts)}
+    problems = [*_name_problems(names, samples), *_missing(set(counts), samples, classes)]
+    return Findings(len(samples), _kind(names), per_class, tuple(problems))
+
+
+def _kind(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    if all(_WNID.fullmatch(n) for n in names):
+        return "wnids"
+    return "integers" if all(n.isdecimal() for n in names) else "names"
+
+
+def _name_problems(names: Sequence[str], samples: Samples) -> list[str]:
+    """Names from which a class order was made that is probably not the one that was meant."""
+    if samples.label_space == "imagenet" or not names:
+        return []
+    numbers = {int(n) for n in names if n.isdecimal()}
+    if len(numbers) == len(names) and numbers == set(range(1, 1001)):
+        return ["classes are numbered 1 to 1000: the classifiers count from 0 to 999"]
+    if samples.num_classes is None:
+        return []
+    for what, fits in (("wnids", _WNID.fullmatch), ("integers", str.isdecimal)):
+        others = [n for n in names if not fits(n)]
+        if 0 < len(others) < len(names) / 2:
+            return [f"{_some(others)} among classes that are {what}: all of them now count in the order of their names"]
+    return _unpadded(names)
+
+
+def _unpadded(names: Sequence[str]) -> list[str]:
+    """class_10 stands before class_2 in the order of names."""
+    found = [_NUMBERED.fullmatch(n) for n in names]
+    numbers = [int(m[2]) for m in found if m]
+    if len(numbers) == len(names) and len({m[1] for m in found if m}) == 1 and numbers != sorted(numbers):
+        later = next(i for i in range(1, len(numbers)) if numbers[i] < numbers[i - 1])
+        return [f"classes count in the order of their names, {names[later - 1]} before {names[later]}: pad the numbers"]
+    return []
+
+
+def _missing(present: set[int], samples: Samples, classes: Sequence[int] | None) -> list[str]:
+    expected = range(samples.num_classes or 0) if classes is None else classes
+    wnids = imagenet_wnids() if samples.label_space == "imagenet" else None
+    absent = [wnids[label] if wnids else f"class {label}" for label in expected if label not in present]
+    if not present:
+        return []
+    return [f"{len(absent)} of {len(expected)} classes have no image: {_some(absent)}"] if absent else []
+
+
+def uneven(per_class: dict[str, int]) -> str:
+    """The few classes that have another number of images than all others; nothing where sizes vary anyway."""
+    if not per_class:
+        return ""
+    usual, many = Counter(per_class.values()).most_common(1)[0]
+    others = [f"{name} has {n}" for name, n in per_class.items() if n != usual]
+    if not others or many < 0.95 * len(per_class):
+        return ""
+    return f"{_some(others)} images, the other classes {usual}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def unreadable(samples: Samples, indices: Sequence[int] | None = None, title: str = "") -> list[tuple[str, str]]:
+    """(id, reason) of every image that cannot be decoded to its end."""
+    from tqdm import tqdm
+
+    def reason(index: int) -> str:
+        try:
+            samples.load(index)
+        except ImageError as error:
+            return str(error)
+        return ""
+
+    chosen = range(len(samples)) if indices is None else [int(i) for i in indices]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        reasons = list(tqdm(threads.map(reason, chosen), total=len(chosen), desc=title, unit=" images", disable=None))
+    return [(samples.ids[i], text) for i, text in zip(chosen, reasons, strict=True) if text]

@@ -1,0 +1,99 @@
+"""Pictures whose labels stand in a text file beside them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from testbed.data.folders import walk_images
+from testbed.data.images import read_rgb
+from testbed.data.locate import find
+from testbed.data.samples import Dataset, Samples, fingerprint_of
+from testbed.errors import DataError
+
+
+@dataclass(frozen=True)
+class ListedDataset(Dataset):
+    """Pictures anywhere below a folder; `listing`, a file in that folder, gives the label of each.
+
+    columns: the picture's and the label's, by their names in the first line, or by number in a file without one.
+    A line names a picture by its path from the folder, or by its file name alone, ending left out: several edits of
+    one picture share a line. Pictures that are not listed are left out. Labels are numbers, or names in `classes`.
+    """
+
+    name: str
+    listing: str
+    columns: tuple[str, str] | tuple[int, int] = (0, 1)
+    separator: str = ","
+    classes: Mapping[str, int] | tuple[tuple[str, int], ...] | None = None
+    also: Sequence[str] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "also", tuple(self.also))
+        if isinstance(self.classes, Mapping):  # as pairs, since a dataset must be hashable
+            object.__setattr__(self, "classes", tuple(self.classes.items()))
+
+    def describe(self) -> str:
+        return f"pictures listed in {self.name}/{self.listing}"
+
+    def open(self, data_roots: Sequence[Path]) -> Samples:
+        root = find(self.name, self.also, data_roots, f"a folder with pictures and {self.listing}", self.source)
+        label = self._labels(root / self.listing)
+        files = [
+            (path, size, time) for path, size, time in sorted(walk_images(root)) if _label_of(path, label) is not None
+        ]
+        if not files:
+            raise DataError(f"{root}: none of the pictures listed in {self.listing} is there")
+        ids = [path for path, _, _ in files]
+        targets = np.array([_label_of(path, label) for path in ids], dtype=np.int64)
+        sizes = np.array([size for _, size, _ in files], dtype=np.int64)
+
+        def load(index: int) -> object:
+            return read_rgb(root / ids[index])
+
+        return Samples(
+            ids=ids,
+            targets=targets,
+            load=load,
+            fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), sizes.tobytes()),
+            label_space="own",
+            cache_salt=f"{root.resolve()}:{max(time for _, _, time in files)}",
+        )
+
+    def _labels(self, path: Path) -> dict[str, int]:
+        """Label by path, and by file name without its ending."""
+        try:
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                rows = [row for row in csv.reader(file, delimiter=self.separator) if row]
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"list of labels {path} cannot be read: {getattr(error, 'strerror', error)}") from error
+        picture, word = self.columns
+        if isinstance(picture, str) and isinstance(word, str):
+            head = rows.pop(0) if rows else []
+            if picture not in head or word not in head:
+                raise DataError(f"{path}: expected the columns {picture} and {word}, got {', '.join(head)}")
+            picture, word = head.index(picture), head.index(word)
+        known = dict(self.classes) if self.classes is not None else None
+        found: dict[str, int] = {}
+        for row in rows:
+            try:
+                label = int(row[word]) if known is None else known[row[word]]  # type: ignore[index]
+                named = row[picture]  # type: ignore[index]
+            except (IndexError, ValueError, KeyError):
+                what = "a picture and the number of its class" if known is None else "a picture and one of the classes"
+                raise DataError(f"{path}: expected {what}, got {self.separator.join(row)!r}") from None
+            found[named] = found[_stem(named)] = label
+        return found
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].rpartition(".")[0]
+
+
+def _label_of(path: str, label: Mapping[str, int]) -> int | None:
+    return label.get(path, label.get(_stem(path)))

@@ -1,0 +1,79 @@
+"""AutoAttack (Croce and Hein 2020) through the package of its authors, or torchattacks, where one is installed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import TestbedError
+from testbed.perturb.attacks.balls import Attack, BatchRandom, check_arguments
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+VERSIONS = ("standard", "plus", "rand")
+_THEIR_NORMS = {"linf": "Linf", "l2": "L2"}
+_MISSING = (
+    "AutoAttack comes as a package of its own: pip install git+https://github.com/fra31/auto-attack, "
+    "or pip install --no-deps torchattacks"
+)
+
+
+def auto_attack(norm: str, eps: float, version: str = "standard") -> Attack:
+    """APGD-CE, targeted APGD-DLR, targeted FAB and Square one after the other, each on the images that still stand.
+
+    The authors' package `autoattack` is used where it is installed, `torchattacks` otherwise. Both draw for the whole
+    batch at once, so unlike our own attacks the result depends, a little, on the batch size. The seed is taken from
+    the first image's own generator: a rerun with the same batches gives the same images.
+    """
+    check_arguments("auto_attack", norm, eps=eps)
+    if version not in VERSIONS:
+        raise ValueError(f"auto_attack: expected version to be one of {VERSIONS}, got {version!r}")
+
+    def attack(images: Tensor, model: Any, targets: Tensor, rng: BatchRandom) -> Tensor:
+        import torch
+
+        run = _authors_package if find_spec("autoattack") else _torchattacks if find_spec("torchattacks") else None
+        if run is None:
+            raise TestbedError(_MISSING)
+        seed = int(rng.uniform(0, 2**31, (1,))[0])
+        adversarial = images.clone()
+        labelled = (targets >= 0).nonzero().flatten()
+        if len(labelled):
+            options = {"norm": _THEIR_NORMS[norm], "eps": eps, "version": version, "seed": seed}
+            with torch.enable_grad():
+                found = run(model, images[labelled], targets[labelled], options)
+            adversarial[labelled] = found.detach().to(images)
+        return adversarial
+
+    return attack
+
+
+def _authors_package(model: Any, images: Tensor, targets: Tensor, options: dict[str, Any]) -> Tensor:
+    from autoattack import AutoAttack
+
+    adversary = AutoAttack(model, verbose=False, device=images.device, **options)
+    adversarial: Tensor = adversary.run_standard_evaluation(images, targets, bs=len(images))
+    return adversarial
+
+
+def _torchattacks(model: Any, images: Tensor, targets: Tensor, options: dict[str, Any]) -> Tensor:
+    import torch
+    from torchattacks import AutoAttack
+
+    class OnDevice(torch.nn.Module):
+        """torchattacks asks a model's first parameter where it is; the classifier of a run shows it none."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.where = torch.nn.Parameter(torch.zeros((), device=images.device), requires_grad=False)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            logits: Tensor = model(inputs)
+            return logits
+
+    with torch.no_grad():
+        classes = model(images[:1]).shape[1]
+    adversary = AutoAttack(OnDevice().eval(), n_classes=classes, verbose=False, **options)
+    adversarial: Tensor = adversary(images, targets)
+    return adversarial

@@ -1,0 +1,224 @@
+"""From address to data root: whatever happens on the way, the tree is that of an undisturbed download or absent."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from data.test_unpack import tar, tree
+from local_server import Server
+from shared_data import PROJECT, shared_data
+from testbed import ArrayDataset, StandardDataset
+from testbed.data import download as downloading
+from testbed.data.download import Download, download_for, install, read_downloads, with_hint
+from testbed.data.fetch import Remote
+from testbed.data.locate import find
+from testbed.errors import DataError
+from testbed.registry import load_registry
+
+REGISTRY = [PROJECT / "registry"]
+MEMBERS = {f"wrapped/set/{kind}/{i}.jpg": f"{kind}{i}".encode() * 500 for kind in ("snow", "fog") for i in range(40)}
+EXPECTED = {f"set/{name.removeprefix('wrapped/set/')}": content for name, content in MEMBERS.items()}
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def offered(server, tmp_path):
+    """A function that puts an archive on the server and returns the download of it."""
+
+    def offer(members, name="set.tar.gz", **what):
+        content = tar(tmp_path / name, members, "w:gz").read_bytes()
+        server.files[name] = content
+        return one(server, [name], **{"checksum": f"md5:{hashlib.md5(content).hexdigest()}", **what})
+
+    return offer
+
+
+def one(server, names, places=None, checksum=None):
+    places = places or {"set/snow": "set/snow", "set/fog": "set/fog"}
+    return Download("a-set", tuple(Remote(server.url(n), checksum) for n in names), places, "CC0")
+
+
+def test_archive_comes_under_the_names_it_is_looked_for(offered, tmp_path):
+    root = tmp_path / "data"
+    assert install(offered(MEMBERS), root, pause_s=0) == [root / "set" / "snow", root / "set" / "fog"]
+    assert tree(root) == EXPECTED
+    assert [p.name for p in root.iterdir()] == ["set"]
+    assert install(offered(MEMBERS), root, pause_s=0) == []
+
+
+@pytest.mark.parametrize("disturbed", ["breaks", "ignores ranges", "no tag", "changes"])
+def test_disturbed_download_gives_the_same_tree(offered, server, tmp_path, disturbed):
+    download = offered(MEMBERS)
+    whole = server.files["set.tar.gz"]
+    server.break_after = [len(whole) // 3, 0, len(whole) // 3]
+    server.ranges, server.etag = disturbed != "ignores ranges", disturbed != "no tag"
+    if disturbed == "changes":  # another file is begun, and replaced by the published one
+        server.files["set.tar.gz"] = bytes(len(whole))
+        server.before_answer = lambda request: server.files.update({"set.tar.gz": whole}) if request == 2 else None
+    install(download, tmp_path / "data", pause_s=0)
+    assert tree(tmp_path / "data") == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("members", "what", "told"),
+    [
+        ({**MEMBERS, "wrapped/set/../../../evil": b"x"}, {}, "was refused: its member"),
+        (MEMBERS, {"checksum": "md5:00"}, "is not the file that was published: expected md5 00"),
+        (MEMBERS, {"places": {"other": "other"}}, "expected 'other' in what was fetched, found wrapped"),
+    ],
+)
+def test_what_is_not_as_published_leaves_no_data_set(offered, tmp_path, members, what, told):
+    with pytest.raises(DataError) as error:
+        install(offered(members, **what), tmp_path / "data", pause_s=0)
+    assert told in str(error.value)
+    assert [p.name for p in (tmp_path / "data").iterdir()] in ([], [".downloads"])
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_damaged_archive_without_a_checksum_is_fetched_again_next_time(offered, server, tmp_path):
+    download = offered(MEMBERS, checksum=None)
+    whole = server.files["set.tar.gz"]
+    server.files["set.tar.gz"] = whole[:-500]
+    with pytest.raises(DataError, match="It was removed: the same command fetches it again"):
+        install(download, tmp_path / "data", pause_s=0)
+    server.files["set.tar.gz"] = whole
+    install(download, tmp_path / "data", pause_s=0)
+    assert tree(tmp_path / "data") == EXPECTED
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left on device")])
+def test_interrupted_unpacking_never_counts_as_complete(offered, server, tmp_path, monkeypatch, stop):
+    whole, root = downloading.unpack, tmp_path / "data"
+
+    def half(archive, folder, leave_out):
+        whole(archive, folder, ["fog"])
+        raise stop
+
+    monkeypatch.setattr(downloading, "unpack", half)
+    with pytest.raises(KeyboardInterrupt if stop is KeyboardInterrupt else DataError) as error:
+        install(offered(MEMBERS), root, pause_s=0)
+    assert stop is KeyboardInterrupt or "no room left to unpack into" in str(error.value)
+    assert [p.name for p in root.iterdir()] == [".downloads"]
+    monkeypatch.undo()
+    install(offered(MEMBERS), root, pause_s=0)
+    assert tree(root) == EXPECTED
+    assert len(server.asked) == 1  # the archive was whole, so that it is not fetched twice
+
+
+def test_plain_files_come_together_in_one_folder(server, tmp_path):
+    server.files["d/data.npy"] = b"images"
+    download = one(server, ["d/data.npy", "d/labels.npy"], places={"": "arrays"})
+    with pytest.raises(DataError, match="answers 404"):
+        install(download, tmp_path / "data", pause_s=0)
+    assert not (tmp_path / "data" / "arrays").exists()
+    server.files["d/labels.npy"] = b"labels"
+    install(download, tmp_path / "data", pause_s=0)
+    assert tree(tmp_path / "data") == {"arrays/data.npy": b"images", "arrays/labels.npy": b"labels"}
+
+
+def test_two_processes_do_not_fetch_the_same_thing_at_once(offered, tmp_path):
+    download, root = offered(MEMBERS), tmp_path / "data"
+    with (
+        downloading._alone(root / ".downloads" / "a-set"),
+        pytest.raises(DataError, match="a-set is being fetched by another process"),
+    ):
+        install(download, root, pause_s=0)
+    assert install(download, root, pause_s=0)
+
+
+# ---- the catalogue ---------------------------------------------------------------------------------------
+
+
+def missing(dataset):
+    with pytest.raises(DataError) as error:
+        dataset.open([Path("nowhere")])
+    return str(with_hint(error.value, dataset, REGISTRY))
+
+
+def test_missing_data_names_the_command_where_there_is_one():
+    on_disk = StandardDataset(name="imagenet-c/fog/3", labels="imagenet", source="zenodo")
+    assert missing(on_disk).endswith("`python db.py --download imagenet-c-weather` fetches it.")
+    # The set of ImageNet sketches may also lie in `sketch`, which is another set's name.
+    sketch = StandardDataset(name="imagenet-sketch", also=("sketch",))
+    assert missing(sketch).endswith("`python db.py --download imagenet-sketch` fetches it.")
+    assert "--download" not in missing(StandardDataset(name="val"))
+    assert "--download" not in missing(ArrayDataset(path="nowhere"))
+    broken = DataError("empty")
+    assert with_hint(broken, on_disk, REGISTRY) is broken
+
+
+def test_every_address_is_secure_and_every_checksum_whole():
+    digits = {"md5": 32, "sha1": 40, "sha256": 64}
+    for name, download in read_downloads(REGISTRY).items():
+        assert download.licence, name
+        for file in download.files:
+            assert file.url.startswith("https://"), name
+            if file.checksum:
+                kind, _, value = file.checksum.partition(":")
+                assert len(value) == digits[kind] and int(value, 16), name
+
+
+def test_every_download_serves_a_registered_setting():
+    registry = load_registry(parts=["eval_settings"])
+    downloads = read_downloads(REGISTRY)
+    datasets = {registry.runnable(name).dataset for name in registry.eval_settings.entries}
+    served = {found.name for found in (download_for(d, downloads) for d in datasets if d) if found}
+    assert served == set(downloads)
+    for name, used in {
+        "imagenetv2-threshold-0.7-format-val": "imagenetv2-threshold-0.7-format-val",
+        "imagenet-c.glass_blur.5_on-disk": "imagenet-c-blur",
+        "imagenet-a": "imagenet-a",
+        "imagenet-9.only_bg_t": "imagenet-9",
+        "cue-conflict": "model-vs-human-cue-conflict",
+        "sketch-16": "model-vs-human-sketch",
+        "cifar10-c.fog.1_on-disk": "CIFAR-10-C",
+        "cifar10.1-v6": "cifar10.1",
+    }.items():
+        assert download_for(registry.runnable(name).dataset, downloads).name == used
+    for name in ("val", "stylized_imagenet", "objectnet-1.0", "imagenetv2-topimages", "cifar10-test"):
+        assert download_for(registry.runnable(name).dataset, downloads) is None
+
+
+def test_every_place_is_where_its_setting_looks(tmp_path):
+    registry = load_registry(parts=["eval_settings"])
+    downloads = read_downloads(REGISTRY)
+    for name in registry.eval_settings.entries:
+        dataset = registry.runnable(name).dataset
+        download = download_for(dataset, downloads)
+        if download is None:
+            continue
+        names = [dataset.name, *dataset.also]
+        below = [n for n in names for p in download.places.values() if f"{n}/".startswith(f"{p}/")]
+        (tmp_path / name / below[0]).mkdir(parents=True)
+        assert find(dataset.name, dataset.also, [tmp_path / name], "", "") == tmp_path / name / below[0]
+
+
+def test_checksum_of_the_catalogue_is_that_of_the_real_file():
+    labels = shared_data("cifar10.1-predictions", "cifar10.1_v6_labels.npy")
+    (file,) = [f for f in read_downloads(REGISTRY)["cifar10.1"].files if f.file_name == labels.name]
+    assert file.checksum == f"sha256:{hashlib.sha256(labels.read_bytes()).hexdigest()}"
+    assert file.size == labels.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("{", "is not valid JSON"), ("[]", "got a list"), ('{"x": {"files": []}}', "'x' needs files, places and licence")],
+)
+def test_broken_catalogue_is_one_line(tmp_path, content, told):
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "downloads.json").write_text(content)
+    with pytest.raises(DataError, match=told):
+        read_downloads([tmp_path])
+    assert read_downloads([tmp_path / "none"]) == {}
+    assert json.loads((REGISTRY[0] / "metadata" / "downloads.json").read_text())
