@@ -9,7 +9,7 @@ from testbed.store.manage import remove_evaluation
 
 
 def row(evaluation_id, method="atc", value=61.5, **more):
-    plain = dict(source="clean", fit="", accuracy=60.0, notes=["a note"])
+    plain = dict(source="clean", fit="", set_group="noise", accuracy=60.0, notes=["a note"])
     return {"evaluation_id": evaluation_id, "method": method, "value": value, **plain, **more}
 
 
@@ -18,7 +18,7 @@ def test_estimates_are_read_with_their_names_and_replaced_when_made_again(store)
     evaluation = add(store, "m", "s")
     save_estimates(store, [row(evaluation), row(evaluation, "entropy", 58.0, fit="meta-*")])
     save_estimates(store, [row(evaluation, value=62.5, accuracy=None)])
-    plain = {"model": "m", "eval_setting": "s", "source": "clean", "variant": ""}
+    plain = {"model": "m", "eval_setting": "s", "set_group": "noise", "source": "clean", "variant": ""}
     assert estimates(store) == [
         {**plain, "method": "atc", "estimate": 62.5, "accuracy": None, "fit": ""},
         {**plain, "method": "entropy", "estimate": 58.0, "accuracy": 60.0, "fit": "meta-*"},

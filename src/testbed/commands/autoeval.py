@@ -139,6 +139,7 @@ def _save(store: Store, question: Question, result: Answer) -> None:
                 method=e.method,
                 source=question.source,
                 fit=e.fit,
+                set_group=e.group,
                 value=e.value,
                 accuracy=e.accuracy,
                 notes=list(e.notes),

@@ -54,7 +54,7 @@ def aline_s(source: ArrayLike, target: ArrayLike, source_accuracies: ArrayLike) 
     line in accuracy they lie on the same line in agreement (Baek et al. 2022, arXiv 2206.13089).
     """
     on_source, on_target, accuracies = _checked(source, target, source_accuracies)
-    x, y = _pairs(on_source), _pairs(on_target)
+    x, y = pair_agreements(on_source), pair_agreements(on_target)
     line = _agreement_line(x, y)
     positions = _probit(accuracies, on_source.shape[1])
     return AgreementEstimate(from_axis(line.intercept + line.slope * positions, "probit"), line)
@@ -65,10 +65,10 @@ def aline_d(source: ArrayLike, target: ArrayLike, source_accuracies: ArrayLike) 
 
     Least squares over pairs for the probit accuracies w on the target, with a the slope of the agreement line:
     (w_i + w_j) / 2 = probit(target agreement_ij) + a ((probit acc_i + probit acc_j) / 2 - probit(source agreement_ij))
-    (Baek et al. 2022, algorithm 1).
+    (Baek et al. 2022).
     """
     on_source, on_target, accuracies = _checked(source, target, source_accuracies)
-    x, y = _pairs(on_source), _pairs(on_target)
+    x, y = pair_agreements(on_source), pair_agreements(on_target)
     line = _agreement_line(x, y)
     positions = _probit(accuracies, on_source.shape[1])
     first, second = np.triu_indices(len(accuracies), k=1)
@@ -106,7 +106,7 @@ def _line(x: np.ndarray, y: np.ndarray, what: str) -> LineFit:
     return fit_line(x, y, axis="probit")
 
 
-def _pairs(predictions: np.ndarray) -> np.ndarray:
+def pair_agreements(predictions: np.ndarray) -> np.ndarray:
     """Agreement in percent of every pair of models, strictly between 0 and 100."""
     shares = pairwise_agreement(predictions)[np.triu_indices(len(predictions), k=1)]
     return _inside(shares, predictions.shape[1])

@@ -14,7 +14,7 @@ import numpy as np
 from testbed.labelfree.outputs import LabelFreeError, LabelFreeNote, SetOutputs, Source
 from testbed.labelfree.regression import fit_score
 from testbed.labelfree.scores import METHODS, Method
-from testbed.labelfree.sets import StoredModel, StoredSet
+from testbed.labelfree.sets import StoredModel, StoredSet, predictions_of
 
 NO_CHANGE, FIT_MEAN = "no-change", "mean-of-fit"  # what an estimate must be better than
 
@@ -225,13 +225,13 @@ def _answer_pairs(
     if not enough:
         return
     on_source = [m.one(question.source) for m in models]
-    source, targets = _predictions(models, on_source)
+    source, targets = predictions_of(models, on_source)
     if targets is None:
         raise LabelFreeError("the source set needs labels, got none; choose a labelled setting as the source")
     source_accuracies = (source == targets).mean(axis=1)
     for one in models[0].find(question.test):
         sets = [one, *(m.one(one.name) for m in models[1:])]
-        predictions, truth = _predictions(models, sets)
+        predictions, truth = predictions_of(models, sets)
         for method in enough:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", LabelFreeNote)
@@ -250,22 +250,3 @@ def _answer_pairs(
                     )
                 )
         step()
-
-
-def _predictions(models: Sequence[StoredModel], sets: Sequence[StoredSet]) -> tuple[np.ndarray, np.ndarray | None]:
-    """(models, n) predicted classes on one set, and its labels; the models must have seen the same images."""
-    rows, ids, targets, classes = [], None, None, 0
-    for model, one in zip(models, sets, strict=True):
-        stored = model.stored_outputs(one)
-        if ids is None:
-            ids, targets, classes = stored.samples.ids, stored.samples.targets, stored.logits.shape[1]
-        elif not np.array_equal(ids, stored.samples.ids):
-            raise LabelFreeError(f"{models[0].name} and {model.name} were run on different images of {one.name}")
-        elif stored.logits.shape[1] != classes:
-            raise LabelFreeError(
-                f"agreement needs models of the same classes: {models[0].name} has {classes}, "
-                f"{model.name} has {stored.logits.shape[1]}"
-            )
-        rows.append(stored.logits.argmax(axis=1))
-    assert targets is not None
-    return np.stack(rows), targets if (targets >= 0).all() else None

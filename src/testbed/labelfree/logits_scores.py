@@ -53,7 +53,7 @@ def nuclear_norm(outputs: SetOutputs, source: Source) -> float:
 
 
 def mutual_information(outputs: SetOutputs, source: Source) -> float:
-    """H(mean p) - mean H(p): how much a prediction tells (Bridle et al. 1991)."""
+    """H(mean p) - mean H(p): how much a prediction tells (among the measures of Deng et al. 2023, arXiv 2302.01094)."""
     softmax = outputs.softmax()
     mean = softmax.probabilities.mean(axis=0, dtype=np.float64)
     return float(-(mean * np.log(np.maximum(mean, _TINY))).sum() - softmax.entropy.mean())

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from testbed.errors import StoreError, UnknownName, near_names
-from testbed.labelfree.outputs import SetOutputs
+from testbed.labelfree.outputs import LabelFreeError, SetOutputs
 from testbed.outputs import Outputs, outputs_of
 from testbed.registry import Registry
 from testbed.store import queries
@@ -110,3 +110,22 @@ def _group(word: str, name: str) -> str:
     if name.startswith("autoeval:") and "/" in name:
         return name.split("/")[-2]
     return word
+
+
+def predictions_of(models: Sequence[StoredModel], sets: Sequence[StoredSet]) -> tuple[np.ndarray, np.ndarray | None]:
+    """(models, n) predicted classes on one set, and its labels; the models must have seen the same images."""
+    rows, ids, targets, classes = [], None, None, 0
+    for model, one in zip(models, sets, strict=True):
+        stored = model.stored_outputs(one)
+        if ids is None:
+            ids, targets, classes = stored.samples.ids, stored.samples.targets, stored.logits.shape[1]
+        elif not np.array_equal(ids, stored.samples.ids):
+            raise LabelFreeError(f"{models[0].name} and {model.name} were run on different images of {one.name}")
+        elif stored.logits.shape[1] != classes:
+            raise LabelFreeError(
+                f"agreement needs models of the same classes: {models[0].name} has {classes}, "
+                f"{model.name} has {stored.logits.shape[1]}"
+            )
+        rows.append(stored.logits.argmax(axis=1))
+    assert targets is not None
+    return np.stack(rows), targets if (targets >= 0).all() else None

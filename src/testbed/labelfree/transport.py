@@ -3,8 +3,8 @@
 Maximise sum_ik x_ik p_ik, where every image hands out 1 / n and class k receives its share c_k. The dual is a convex
 function of one price per class, mean_i max_k (p_ik + v_k) - sum_k c_k v_k. First prices are set one class at a time,
 each exactly, which leaves at most a few images in the wrong class. These are moved along cheapest paths from class to
-class: successive shortest paths over K nodes, which end at the optimum of the whole problem. Milliseconds for 10,000
-images and 10 classes, seconds for 1,000 classes, minutes where these have fewer images than classes.
+class: successive shortest paths over K nodes, which end at the optimum of the whole problem. Of the order of 10 ms for
+10,000 images and 10 classes; seconds to a minute or two for 1,000 classes, most where shares are no whole images.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from testbed.store import schema
 from testbed.store.database import Store, now
 
-_COLUMNS = ("evaluation_id", "method", "source", "fit", "value", "accuracy", "notes")
+_COLUMNS = ("evaluation_id", "method", "source", "fit", "set_group", "value", "accuracy", "notes")
 
 
 def save_estimates(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows of evaluation_id, method, source, fit, value, accuracy and notes; what stood in their place goes."""
+    """Rows of everything but the time; what stood in their place goes."""
     if not rows:
         return
     table = schema.estimates
@@ -27,7 +27,7 @@ def save_estimates(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def estimates(store: Store) -> list[dict[str, Any]]:
-    """What the view `label_free` holds: model, eval_setting, method, estimate, accuracy, source, fit, variant."""
+    """The rows of the view `label_free`: an estimate, the true accuracy, and what tells one estimate from another."""
     with store.reading() as connection:
         query = sa.text("SELECT * FROM label_free ORDER BY model, eval_setting, method")
         return [dict(row) for row in connection.execute(query).mappings()]

@@ -121,6 +121,7 @@ estimates = sa.Table(
     sa.Column("method", sa.String(64), primary_key=True),
     sa.Column("source", sa.String(255), primary_key=True),  # the labelled setting it starts from
     sa.Column("fit", sa.String(255), primary_key=True),  # the settings a line was fitted on; "" where none was
+    sa.Column("set_group", sa.String(255), nullable=False, default=""),  # the sets its error is told with
     sa.Column("value", sa.Double),
     sa.Column("accuracy", sa.Double),  # the true one, where the setting has labels
     sa.Column("notes", sa.JSON, nullable=False),
@@ -149,8 +150,8 @@ VIEWS = {
     ),
     # Accuracies without labels, beside the true ones where there are labels.
     "label_free": """
-SELECT m.name AS model, s.name AS eval_setting, x.method AS method, x.value AS estimate, x.accuracy AS accuracy,
-       x.source AS source, x.fit AS fit, e.variant AS variant
+SELECT m.name AS model, s.name AS eval_setting, x.set_group AS set_group, x.method AS method, x.value AS estimate,
+       x.accuracy AS accuracy, x.source AS source, x.fit AS fit, e.variant AS variant
 FROM estimates x
 JOIN evaluations e ON e.id = x.evaluation_id
 JOIN models m ON m.id = e.model_id
