@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from _options import figure_command, many, models_option, out_option, title_opti
 from testbed.commands.options import db_option, registry_option
 from testbed.errors import TestbedError
 from testbed.labelfree import agreement
+from testbed.labelfree.outputs import LabelFreeNote
 from testbed.labelfree.regression import errors
 from testbed.labelfree.scores import METHODS
 from testbed.labelfree.sets import StoredModel, predictions_of, stored_models
@@ -125,7 +127,8 @@ def panels(rows: list[Row], title: str | None) -> Any:
         ax.tick_params(labelsize=7.5)
     for ax in axes.flat[len(methods) :]:
         ax.set_visible(False)
-    figure.supxlabel("true accuracy (%)", fontsize=9)
+    # A label of the whole figure would lie under the legend.
+    axes.flat[len(methods) - 1 - (len(methods) - 1) % columns // 2].set_xlabel("true accuracy (%)")
     figure.supylabel("estimated accuracy (%)", fontsize=9)
     handles = [_dot(color, group) for group, color in groups.items()]
     legend_below(figure, handles if len(handles) > 1 else ())
@@ -133,8 +136,8 @@ def panels(rows: list[Row], title: str | None) -> Any:
     about = models[0] if len(models) == 1 else f"{len(models)} models"
     sets = len({row["eval_setting"] for row in rows})
     notes = [
-        f"{about} on {sets} sets, {_kind_of_fit(rows)}. Above each panel its RMSE in percentage points; on the line the "
-        "estimate is right; estimates beyond the axes are drawn at their edge."
+        f"{about} on {sets} sets, {_kind_of_fit(rows)}. Above each panel its RMSE in percentage points; on the line "
+        "the estimate is right; estimates beyond the axes are drawn at their edge."
     ]
     head(figure, title or "Estimated against true accuracy", notes)
     return figure
@@ -196,7 +199,9 @@ def agreement_figure(
     if labels is None:
         raise TestbedError(f"'{source}' has no labels: the source set needs them")
     accuracies = (on_source == labels).mean(axis=1)
-    estimate = agreement.aline_s(on_source, on_test, accuracies)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LabelFreeNote)  # R2 stands below the title
+        estimate = agreement.aline_s(on_source, on_test, accuracies)
     assert estimate.line is not None
     x, y = agreement.pair_agreements(on_source), agreement.pair_agreements(on_test)
     true = None if truth is None else 100 * (on_test == truth).mean(axis=1)

@@ -62,7 +62,7 @@ def add(
             logits_path=relative,
             logits_sha256=digests["logits"],
             samples_path=samples,
-            provenance={"arrays_sha256": digests, "bad_rows": []},
+            provenance={"arrays_sha256": digests, "bad_rows": [], "recorded": sorted(extras or ())},
             **values,
         )
     metrics = {"top1": Estimate(value, value - 1, value + 1, 6)} if metrics is None else metrics

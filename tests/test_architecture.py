@@ -15,6 +15,10 @@ ALLOWED = {
     "testbed.perturb": {"testbed.errors"},
     "testbed.metrics": {"testbed.stats"},
     "testbed.data": {"testbed.errors"},
+    "testbed.labelfree": {
+        *("testbed.errors", "testbed.metrics", "testbed.stats", "testbed.store"),
+        *("testbed.outputs", "testbed.registry"),
+    },
     "testbed.store": {"testbed.errors", "testbed.metrics", "testbed.stats", "testbed.data"},
 }
 
@@ -67,6 +71,11 @@ def test_store_and_words_never_import_torch():
     light = [p for p in light if p.name not in ("weights.py", "classify.py", "notebook.py")]
     for path in light:
         assert not {m.split(".")[0] for m, _ in imports(path)} & HEAVY, path.name
+
+
+def test_runs_know_nothing_of_label_free_estimation():
+    for path in sorted((SOURCE / "testbed/run").glob("*.py")):
+        assert not any(within(module, "testbed.labelfree") for module, _ in imports(path)), path.name
 
 
 def test_plotting_reads_the_store_and_never_runs_models():

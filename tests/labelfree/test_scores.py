@@ -105,15 +105,27 @@ def test_fid_of_the_source_is_zero_and_of_a_moved_copy_the_square_of_the_way():
     assert feature_scores.fid(moved, clean) == pytest.approx(6 * 0.25)
 
 
+def frechet(a, b, ridge):
+    cov_a, cov_b = (np.cov(x.astype(float).T) + ridge * np.eye(x.shape[1]) for x in (a, b))
+    apart = ((a.astype(float).mean(0) - b.astype(float).mean(0)) ** 2).sum()
+    return apart + np.trace(cov_a + cov_b - 2 * np.real(sqrtm(cov_a @ cov_b)))
+
+
 def test_fid_says_that_a_singular_covariance_was_regularised():
     clean = source(features=6)
-    few = outputs(n=4, features=6, seed=2)
+    drawn = outputs(features=6, seed=2)
+    dead = SetOutputs(drawn.logits, None, drawn.features * [1, 1, 1, 1, 1, 0])
     with pytest.warns(LabelFreeNote, match="1e-06 added"):
+        found = feature_scores.fid(dead, clean)
+    assert found == pytest.approx(frechet(clean.outputs.features, dead.features, 1e-6), rel=1e-6)
+
+
+def test_fid_of_fewer_images_than_features_is_told_and_right():
+    clean = source(features=6)
+    few = outputs(n=4, features=6, seed=2)
+    with pytest.warns(LabelFreeNote, match="no more images than features"):
         found = feature_scores.fid(few, clean)
-    a, b = clean.outputs.features.astype(float), few.features.astype(float)
-    cov_a, cov_b = np.cov(a.T) + 1e-6 * np.eye(6), np.cov(b.T) + 1e-6 * np.eye(6)
-    expected = ((a.mean(0) - b.mean(0)) ** 2).sum() + np.trace(cov_a + cov_b - 2 * np.real(sqrtm(cov_a @ cov_b)))
-    assert found == pytest.approx(expected, rel=1e-6)
+    assert found == pytest.approx(frechet(clean.outputs.features, few.features, 1e-12), rel=1e-4)
 
 
 def test_dispersion_is_the_spread_of_the_means_of_predicted_classes():

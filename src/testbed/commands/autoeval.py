@@ -111,7 +111,7 @@ def _estimate(
     entries, store = load_registry(registry), open_store(db)
     found = [StoredModel(store, entries, name, variant) for name in stored_models(store, entries, models)]
     asked = tuple(m for m in methods if m != "all")
-    question = Question(str(source), test, fit, asked, class_prior)
+    question = Question(models, str(source), test, fit, asked, class_prior)
     with _bar(sets_to_read(found, question), "sets") as bar:
         result = answer(found, question, bar.update)
     _save(store, question, result)
@@ -160,7 +160,8 @@ def _formatted(result: Answer, question: Question, style: str, summary: bool = F
     rows, found = estimate_rows(result.estimates), error_rows(result.estimates)
     if style == "csv":
         return formatted(rows, list(rows[0]), "csv")
-    said = [*remarks(result.estimates, question.class_prior), *(f"left out: {line}" for line in result.left_out)]
+    said = remarks(result.estimates, question.class_prior)
+    said += [f"left out: {', '.join(names)}: {reason}" for reason, names in result.left_out.items()]
     if style == "json":
         import json
 

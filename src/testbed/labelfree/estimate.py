@@ -16,6 +16,7 @@ from testbed.labelfree.regression import fit_score
 from testbed.labelfree.scores import METHODS, Method
 from testbed.labelfree.sets import StoredModel, StoredSet, predictions_of
 
+_NEEDED = {"features": "features were", "rotation": "the logits of a rotation head were"}
 NO_CHANGE, FIT_MEAN = "no-change", "mean-of-fit"  # what an estimate must be better than
 
 
@@ -23,6 +24,7 @@ NO_CHANGE, FIT_MEAN = "no-change", "mean-of-fit"  # what an estimate must be bet
 class Question:
     """What is asked: words as on the command line."""
 
+    models: tuple[str, ...]
     source: str
     test: tuple[str, ...]
     fit: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ class SetEstimate:
 @dataclass
 class Answer:
     estimates: list[SetEstimate] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)  # methods that could not be used, and why
+    left_out: dict[str, list[str]] = field(default_factory=dict)  # why, and the methods that could not be used
 
 
 def answer(models: Sequence[StoredModel], question: Question, step: Callable[[], None] = lambda: None) -> Answer:
@@ -64,7 +66,8 @@ def answer(models: Sequence[StoredModel], question: Question, step: Callable[[],
     if pairs:
         _answer_pairs(models, question, pairs, found, step)
     if not found.estimates:
-        raise LabelFreeError("no method can be used: " + "; ".join(found.left_out))
+        reasons = (f"{', '.join(names)}: {reason}" for reason, names in found.left_out.items())
+        raise LabelFreeError("no method can be used; " + "; ".join(reasons))
     return found
 
 
@@ -157,11 +160,11 @@ def _usable(
             reason = "a score needs sets with labels to fit a line on: name them with --fit"
         for need, names in lacking.items():
             if need in method.needs and names:
-                words = " ".join(f"'{w}'" for w in dict.fromkeys([question.source, *question.fit, *question.test]))
+                words = _quoted(dict.fromkeys([question.source, *question.fit, *question.test]))
                 reason = (
-                    f"{need} of {model.name} were not recorded on {names[0]}"
+                    f"{_NEEDED[need]} not recorded for {model.name} on {names[0]}"
                     + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-                    + f": `python eval.py --models {model.name} --eval-settings {words} --record {need}`"
+                    + f": `python eval.py --models {_quoted(question.models)} --eval-settings {words} --record {need}`"
                 )
         if reason is None:
             usable.append(method)
@@ -173,14 +176,16 @@ def _usable(
 
 
 def _leave_out(found: Answer, method: Method, reason: str) -> None:
-    """Methods left out for the same reason share a line."""
-    for i, line in enumerate(found.left_out):
-        names, _, why = line.partition(": ")
-        if why == reason:
-            if method.name not in names.split(", "):
-                found.left_out[i] = f"{names}, {method.name}: {reason}"
-            return
-    found.left_out.append(f"{method.name}: {reason}")
+    """Methods left out for the same reason share a line; of several models that lack something, one is named."""
+    if any(method.name in names for names in found.left_out.values()):
+        return
+    found.left_out.setdefault(reason, []).append(method.name)
+
+
+def _quoted(words: Iterable[str]) -> str:
+    import shlex
+
+    return " ".join(shlex.quote(word) for word in words)
 
 
 def _read(model: StoredModel, one: StoredSet, source: Source) -> SetOutputs:

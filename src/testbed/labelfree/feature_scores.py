@@ -28,10 +28,13 @@ def fid(outputs: SetOutputs, source: Source) -> float:
     |m1 - m2|^2 + tr(S1 + S2 - 2 (S1 S2)^(1/2)) with covariances over n - 1. The trace of the root is the sum of the
     roots of the eigenvalues of S1^(1/2) S2 S1^(1/2), which are real and not negative, unlike those of a computed S1 S2.
     """
-    mean, covariance = moments(_features(outputs))
+    features = _features(outputs)
     values, vectors = source.feature_axes
-    if len(mean) != len(values):
-        raise LabelFreeError(f"fid: expected {len(values)} features as on the source set, got {len(mean)}")
+    if features.shape[1] != len(values):
+        raise LabelFreeError(f"fid: expected {len(values)} features as on the source set, got {features.shape[1]}")
+    if 1 < len(features) <= len(values):
+        return _distance_of_few(features, source)
+    mean, covariance = moments(features)
     if _singular(values) or _singular(np.linalg.eigvalsh(covariance)):
         message = f"fid: singular covariance of features, {RIDGE:g} added to the diagonals"
         warnings.warn(message, LabelFreeNote, stacklevel=2)
@@ -40,6 +43,19 @@ def fid(outputs: SetOutputs, source: Source) -> float:
     shared = np.sqrt(np.maximum(np.linalg.eigvalsh(root.T @ covariance @ root), 0)).sum()
     off = source.feature_moments[0] - mean
     return float(off @ off + values.sum() + np.trace(covariance) - 2 * shared)
+
+
+def _distance_of_few(features: np.ndarray, source: Source) -> float:
+    """The same for no more images than features. S2 = X'X / (n - 1) has the eigenvalues of the small XX' / (n - 1), and
+    nothing needs to be regularised."""
+    warnings.warn("fid: no more images than features; their covariance is singular", LabelFreeNote, stacklevel=3)
+    values, vectors = source.feature_axes
+    mean = features.mean(axis=0, dtype=np.float64)
+    centred = (features - mean) / np.sqrt(len(features) - 1)
+    turned = (centred @ vectors) * np.sqrt(np.maximum(values, 0))
+    shared = np.sqrt(np.maximum(np.linalg.eigvalsh(turned @ turned.T), 0)).sum()
+    off = source.feature_moments[0] - mean
+    return float(off @ off + values.sum() + (centred**2).sum() - 2 * shared)
 
 
 def dispersion(outputs: SetOutputs, source: Source) -> float:

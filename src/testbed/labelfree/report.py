@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from testbed.labelfree.agreement import STRAIGHT
 from testbed.labelfree.estimate import SetEstimate
 from testbed.labelfree.regression import errors, errors_by_group
 from testbed.labelfree.scores import METHODS
@@ -86,18 +87,28 @@ def remarks(estimates: Sequence[SetEstimate], class_prior: str) -> list[str]:
     assumptions = [(name, note) for name in used if name in METHODS for note in METHODS[name].notes]
     by_note: dict[str, list[str]] = {}
     for name, note in assumptions:
-        by_note.setdefault(note.format(class_prior=class_prior), []).append(name)
+        by_note.setdefault(
+            note.format(class_prior="the source's" if class_prior == "source" else class_prior), []
+        ).append(name)
     lines += [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
-    r2 = [e.r2 for e in estimates if e.kind == "pairs" and e.r2 is not None]
-    if r2:
-        span = f"{min(r2):.3f}" if min(r2) == max(r2) else f"{min(r2):.3f} to {max(r2):.3f}"
-        lines.append(f"agreement line: R2 {span}")
+    lines += _agreement_lines(estimates)
     notes: dict[str, set[str]] = {}
     for e in estimates:
-        for note in e.notes:
+        for note in e.notes if e.kind != "pairs" else ():
             notes.setdefault(note, set()).add(e.eval_setting)
     lines += [f"{note} ({len(sets)} set{'s' if len(sets) > 1 else ''})" for note, sets in notes.items()]
     return lines
+
+
+def _agreement_lines(estimates: Sequence[SetEstimate]) -> list[str]:
+    r2 = {e.eval_setting: e.r2 for e in estimates if e.kind == "pairs" and e.r2 is not None}
+    if not r2:
+        return []
+    low, high = min(r2.values()), max(r2.values())
+    bent = sum(value < STRAIGHT for value in r2.values())
+    span = f"R2 {low:.3f}" if low == high else f"R2 {low:.3f} to {high:.3f}"
+    weak = f"; below {STRAIGHT} on {bent} of {len(r2)} sets, whose estimates are not to be relied on" if bent else ""
+    return [f"agreement line: {span}{weak}"]
 
 
 def _extrapolation(scored: Sequence[SetEstimate]) -> list[str]:

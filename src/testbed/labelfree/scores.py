@@ -58,7 +58,7 @@ FEATURES, ROTATION, MODELS = frozenset({"features"}), frozenset({"rotation"}), f
 _SPAN = "holds within the span of the fit sets; a score beyond it is extrapolated"
 _ATC = "assumes that a score below the threshold is as often wrong on the set as on the source"
 _CALIBRATED = "assumes that confidence is as honest on the set as on the source"
-_PRIOR = "assumes the class shares of the source (or those given); under label shift it fails: 3 to 27 points off"
+_PRIOR = "assumes {class_prior} class shares; fails under label shift (docs/label-free.md)"
 _RUNS = "assumes independent runs of one training procedure, calibrated by class"
 _LINE = f"assumes that agreement and accuracy lie on one line; not to be relied on for R2 below {agreement.STRAIGHT}"
 
