@@ -127,6 +127,8 @@ def panels(rows: list[Row], title: str | None) -> Any:
         ax.tick_params(labelsize=7.5)
     for ax in axes.flat[len(methods) :]:
         ax.set_visible(False)
+    for ax in axes.flat[max(0, len(methods) - columns) : len(methods)]:
+        ax.tick_params(labelbottom=True)  # also above a gap in the last row
     # A label of the whole figure would lie under the legend.
     axes.flat[len(methods) - 1 - (len(methods) - 1) % columns // 2].set_xlabel("true accuracy (%)")
     figure.supylabel("estimated accuracy (%)", fontsize=9)

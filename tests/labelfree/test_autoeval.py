@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from shared_data import shared_data
 from stored_results import add
 from tiny import script
 
@@ -200,3 +201,60 @@ def test_methods_are_listed():
     listed = {row["method"]: row for row in json.loads(done.stdout)}
     assert listed["fid"]["needs"] == "logits features"
     assert listed["aline-s"] == {**listed["aline-s"], "kind": "pairs", "needs": "3 models"}
+
+
+def save_predictions(folder, predictions):
+    folder.mkdir()
+    for number, row in enumerate(predictions):
+        (folder / f"m{number}.json").write_text(json.dumps(row.tolist()))
+
+
+def test_files_of_predictions_need_no_database(tmp_path):
+    from testbed.labelfree.agreement import aline_d
+
+    rng = np.random.default_rng(3)
+    truth = rng.integers(10, size=600), rng.integers(10, size=500)
+    made = []
+    for labels, shift in zip(truth, (0.0, 0.15), strict=True):
+        wrong = rng.random((5, len(labels))) < (0.08 + shift + 0.05 * np.arange(5))[:, None]
+        made.append(np.where(wrong, rng.integers(10, size=wrong.shape), labels))
+    for name, predictions in zip(("clean", "new"), made, strict=True):
+        save_predictions(tmp_path / name, predictions)
+    np.save(tmp_path / "clean.npy", truth[0])
+    np.savetxt(tmp_path / "new.txt", truth[1], fmt="%d")
+    folders = ("--predictions", tmp_path / "clean", tmp_path / "new", "--labels", tmp_path / "clean.npy")
+    done = script("autoeval.py", *folders, "--test-labels", tmp_path / "new.txt", "--format", "json")
+    answer = json.loads(done.stdout)
+    told = {e["model"]: (e["estimate"], e["accuracy"]) for e in answer["estimates"] if e["method"] == "aline-d"}
+    expected = aline_d(*made, (made[0] == truth[0]).mean(axis=1)).accuracies
+    for number in range(5):
+        assert told[f"m{number}"] == pytest.approx((expected[number], 100 * (made[1][number] == truth[1]).mean()))
+    assert answer["remarks"][1].startswith("accuracy line, which needs the labels: slope")
+    short = script("autoeval.py", *folders, "--models", "m0", "m1", "--summary")
+    assert "left out: aline-s, aline-d: needs at least 3 models, got 2" in short.stdout
+    for words, said in (
+        (folders[:3], "--labels is missing"),
+        ((*folders[:4], tmp_path / "new.txt"), "has 500 labels, the predictions in"),
+        ((*folders, "--models", "vgg*"), "share no file of vgg*"),
+        (("--predictions", tmp_path, tmp_path / "nowhere", *folders[3:]), "nowhere is none"),
+    ):
+        done = script("autoeval.py", *words)
+        assert done.returncode != 0 and said in done.stderr.strip().splitlines()[-1]
+
+
+def test_published_predictions_on_cifar_10_1_give_the_known_errors():
+    root, labels = shared_data("cifar10.1-predictions"), shared_data("cifar10", "cifar10_test.npz")
+    done = script(
+        "autoeval.py",
+        *("--predictions", root / "original_predictions", root / "v6_predictions", "--labels", labels),
+        *("--test-labels", root / "cifar10.1_v6_labels.npy", "--models", "[!r]*", "resn*", "--format", "json"),
+    )
+    answer = json.loads(done.stdout)
+    assert len({e["model"] for e in answer["estimates"]}) == 26
+    off = {}
+    for e in answer["estimates"]:
+        off.setdefault(e["method"], []).append(abs(e["estimate"] - e["accuracy"]))
+    for method, mae in (("aline-s", 1.09), ("aline-d", 1.06), ("no-change", 6.93), ("gde", 1.42)):
+        assert np.mean(off[method]) == pytest.approx(mae, abs=0.006)
+    assert "slope 0.929, intercept -0.289, R2 0.975" in answer["remarks"][0]
+    assert "slope 0.905, intercept -0.305, R2 0.972" in answer["remarks"][1]

@@ -45,6 +45,15 @@ _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 )
 @click.option("--summary", is_flag=True, help="Only the table of errors, not every set.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write .csv, .json, .md or .tex.")
+@click.option(
+    "--predictions",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    metavar="SOURCE TEST",
+    help="Instead of the database: two folders with a file of hard predictions per model (agreement methods).",
+)
+@click.option("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Labels of --predictions' SOURCE.")
+@click.option("--test-labels", type=click.Path(path_type=Path), metavar="FILE", help="Labels of TEST, if known.")
 @click.option("--list-methods", is_flag=True, help="The methods, and what each needs.")
 @click.option(
     "--train-rotation-head", metavar="MODEL", help="Train the four-way head that `eval.py --record rotation` uses."
@@ -58,7 +67,9 @@ _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 @db_option
 @registry_option
 @one_line_errors
-def main(train_rotation_head: str | None, list_methods: bool, **given: Any) -> None:
+def main(
+    train_rotation_head: str | None, list_methods: bool, predictions: tuple[Path, Path] | None, **given: Any
+) -> None:
     """Estimate accuracy without labels from stored logits; no model is run. Example:
 
     \b
@@ -72,6 +83,8 @@ def main(train_rotation_head: str | None, list_methods: bool, **given: Any) -> N
         _list_methods(given["style"])
     elif train_rotation_head is not None:
         _train(train_rotation_head, **given)
+    elif predictions is not None:
+        _estimate_from_files(predictions, **given)
     else:
         _estimate(**given)
 
@@ -101,9 +114,9 @@ def _estimate(
     ):
         if not value:
             raise click.UsageError(f"{option} is missing: {what}")
-    if out is not None and out.suffix not in _SUFFIXES:
-        raise click.UsageError(f"--out: expected a name that ends in {', '.join(_SUFFIXES)}, got {out}")
+    _check_ending(out)
     from testbed.labelfree.estimate import Question, answer, sets_to_read
+    from testbed.labelfree.report import remarks
     from testbed.labelfree.sets import StoredModel, stored_models
     from testbed.registry import load_registry
     from testbed.store.database import open_store
@@ -115,11 +128,31 @@ def _estimate(
     with _bar(sets_to_read(found, question), "sets") as bar:
         result = answer(found, question, bar.update)
     _save(store, question, result)
-    click.echo(_formatted(result, question, style, summary))
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(_formatted(result, question, _SUFFIXES[out.suffix]) + "\n", encoding="utf-8")
-        click.echo(f"written to {out}", err=True)
+    _show(result, remarks(result.estimates, class_prior), style, summary, out)
+
+
+def _estimate_from_files(
+    folders: tuple[Path, Path],
+    labels: Path | None,
+    test_labels: Path | None,
+    models: tuple[str, ...],
+    style: str,
+    summary: bool,
+    out: Path | None,
+    **_: Any,
+) -> None:
+    if labels is None:
+        raise click.UsageError(f"--labels is missing: the labels of {folders[0]}")
+    _check_ending(out)
+    from testbed.labelfree.prediction_files import answer_from_files
+
+    result, lines = answer_from_files(*folders, labels, test_labels, models)
+    _show(result, lines, style, summary, out)
+
+
+def _check_ending(out: Path | None) -> None:
+    if out is not None and out.suffix not in _SUFFIXES:
+        raise click.UsageError(f"--out: expected a name that ends in {', '.join(_SUFFIXES)}, got {out}")
 
 
 def _bar(total: int, unit: str) -> Any:
@@ -153,15 +186,22 @@ def _save(store: Store, question: Question, result: Answer) -> None:
 # ---- showing -------------------------------------------------------------------------------------------------
 
 
-def _formatted(result: Answer, question: Question, style: str, summary: bool = False) -> str:
+def _show(result: Answer, said: list[str], style: str, summary: bool, out: Path | None) -> None:
+    said = said + [f"left out: {', '.join(names)}: {reason}" for reason, names in result.left_out.items()]
+    click.echo(_formatted(result, said, style, summary))
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(_formatted(result, said, _SUFFIXES[out.suffix]) + "\n", encoding="utf-8")
+        click.echo(f"written to {out}", err=True)
+
+
+def _formatted(result: Answer, said: list[str], style: str, summary: bool = False) -> str:
     from testbed.commands.tables import formatted
-    from testbed.labelfree.report import error_details, error_rows, estimate_rows, remarks
+    from testbed.labelfree.report import error_details, error_rows, estimate_rows
 
     rows, found = estimate_rows(result.estimates), error_rows(result.estimates)
     if style == "csv":
         return formatted(rows, list(rows[0]), "csv")
-    said = remarks(result.estimates, question.class_prior)
-    said += [f"left out: {', '.join(names)}: {reason}" for reason, names in result.left_out.items()]
     if style == "json":
         import json
 
@@ -174,23 +214,36 @@ def _formatted(result: Answer, question: Question, style: str, summary: bool = F
 
 def _text(result: Answer, found: list[dict[str, object]], said: list[str], summary: bool) -> str:
     from testbed.commands.tables import text_table_under
-    from testbed.labelfree.report import sets_table
 
-    parts = []
-    for model in [] if summary else dict.fromkeys(e.model for e in result.estimates):
-        rows, header = sets_table(result.estimates, model)
-        if len(rows) <= _MOST_SETS:
-            parts.append(f"Estimated accuracy of {model} (%)\n\n{text_table_under(header, rows)}")
-        else:
-            parts.append(f"{len(rows)} sets of {model}: `--format csv` or `--out FILE.csv` holds them all")
+    parts = [] if summary else _set_tables(result)
     if found:
         cells = [[_cell(v) for v in row.values()] for row in found]
-        several = "of each model, then " if len({e.model for e in result.estimates}) > 1 else ""
+        several = "of each model, then " if any(e.model in found[0] for e in result.estimates) else ""
         title = f"Errors in percentage points: RMSE {several}over all sets"
         parts.append(f"{title}\n\n{text_table_under(list(found[0]), cells)}")
     if said:
         parts.append("\n".join(said))
     return "\n\n".join(parts)
+
+
+def _set_tables(result: Answer) -> list[str]:
+    """A table of each model's sets; of several models on one set, one table of the models."""
+    from testbed.commands.tables import text_table_under
+    from testbed.labelfree.report import models_table, sets_table
+
+    models = list(dict.fromkeys(e.model for e in result.estimates))
+    sets = list(dict.fromkeys(e.eval_setting for e in result.estimates))
+    if len(models) > 1 and len(sets) == 1:
+        rows, header = models_table(result.estimates)
+        return [f"Estimated accuracy on {sets[0]} (%)\n\n{text_table_under(header, rows)}"]
+    parts = []
+    for model in models:
+        rows, header = sets_table(result.estimates, model)
+        if len(rows) <= _MOST_SETS:
+            parts.append(f"Estimated accuracy of {model} (%)\n\n{text_table_under(header, rows)}")
+        else:
+            parts.append(f"{len(rows)} sets of {model}: `--format csv` or `--out FILE.csv` holds them all")
+    return parts
 
 
 def _cell(value: object) -> str:

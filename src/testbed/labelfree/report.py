@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from testbed.labelfree.agreement import STRAIGHT
 from testbed.labelfree.estimate import SetEstimate
 from testbed.labelfree.regression import errors, errors_by_group
 from testbed.labelfree.scores import METHODS
 
+_MOST_COLUMNS = 8
 _KINDS = ("score", "direct", "pairs", "baseline")
 
 
 def error_rows(estimates: Sequence[SetEstimate]) -> list[dict[str, object]]:
     """One row per method over the sets whose true accuracy is known, in percentage points.
 
-    RMSE of each group of sets where there is one model, of each model where there are several; then over all sets.
+    RMSE of each group of sets where there is one model, of each model where there are a few; then over all sets.
     """
     labelled = [e for e in estimates if e.accuracy is not None]
     several = len({e.model for e in labelled}) > 1
@@ -26,7 +27,7 @@ def error_rows(estimates: Sequence[SetEstimate]) -> list[dict[str, object]]:
         told, true = [e.value for e in own], [float(e.accuracy or 0) for e in own]
         parts = errors_by_group(told, true, [e.model if several else e.group for e in own])
         row: dict[str, object] = {"method": method, "kind": own[0].kind}
-        if len(columns) > 1:
+        if 1 < len(columns) <= _MOST_COLUMNS:
             row |= {name: parts[name].rmse if name in parts else None for name in columns}
         p = errors(told, true)
         rows.append(row | {"sets": p.n, "RMSE": p.rmse, "MAE": p.mae, "bias": p.bias, "rho": p.rho})
@@ -66,17 +67,27 @@ def estimate_rows(estimates: Iterable[SetEstimate]) -> list[dict[str, object]]:
 
 
 def sets_table(estimates: Sequence[SetEstimate], model: str) -> tuple[list[list[str]], list[str]]:
-    """Rows and header: sets down, methods across; the true accuracy first. `*` marks an extrapolated line."""
-    own = [e for e in estimates if e.model == model]
-    methods = list(dict.fromkeys(e.method for e in own if e.kind != "baseline"))
-    by_place = {(e.eval_setting, e.method): e for e in own}
-    truth = {e.eval_setting: e.accuracy for e in own}
+    """Rows and header: a model's sets down, methods across."""
+    return _table([e for e in estimates if e.model == model], "eval setting", lambda e: e.eval_setting)
+
+
+def models_table(estimates: Sequence[SetEstimate]) -> tuple[list[list[str]], list[str]]:
+    """Rows and header: the models that were run on one set down, methods across."""
+    return _table(estimates, "model", lambda e: e.model)
+
+
+def _table(
+    estimates: Sequence[SetEstimate], first: str, name: Callable[[SetEstimate], str]
+) -> tuple[list[list[str]], list[str]]:
+    """The true accuracy, then every method; `*` marks an extrapolated line."""
+    methods = list(dict.fromkeys(e.method for e in estimates if e.kind != "baseline"))
+    by_place = {(name(e), e.method): e for e in estimates}
     rows = []
-    for name, accuracy in truth.items():
-        cells = [by_place.get((name, method)) for method in methods]
+    for label, accuracy in {name(e): e.accuracy for e in estimates}.items():
+        cells = [by_place.get((label, method)) for method in methods]
         told = ["" if e is None else f"{e.value:.1f}{'*' if e.extrapolates else ''}" for e in cells]
-        rows.append([name, "?" if accuracy is None else f"{accuracy:.1f}", *told])
-    return rows, ["eval setting", "true", *methods]
+        rows.append([label, "?" if accuracy is None else f"{accuracy:.1f}", *told])
+    return rows, [first, "true", *methods]
 
 
 def remarks(estimates: Sequence[SetEstimate], class_prior: str) -> list[str]:
