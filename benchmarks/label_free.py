@@ -1,4 +1,4 @@
-"""Every label-free method over 1,000 stored sets of 10,000 x 10 logits: at most 60 s, and no more memory than over 100."""
+"""Every label-free method over 1,000 stored sets of 10,000 x 10 logits: 60 s at most, in the memory of 100 sets."""
 
 from __future__ import annotations
 
