@@ -84,6 +84,21 @@ def test_a_score_is_regressed_on_the_fit_sets_as_numpy_does_it(filled):
     assert rows["blur-2", "confscore"]["extrapolates"] == "True"
 
 
+def test_class_shares_can_be_given_in_a_file(filled, tmp_path):
+    """cot-ts told the true shares of a set, against the function it stands for."""
+    from testbed.labelfree.scores import METHODS, SetOutputs, Source
+
+    (logits, targets), (clean, labels) = stored(filled, "first", "noise-2"), stored(filled, "first", "clean")
+    shares = np.bincount(targets, minlength=CLASSES) / len(targets)
+    (tmp_path / "shares.json").write_text(json.dumps(shares.tolist()))
+    words = ("--models", "first", "--source", "clean", "--test", "noise-2", "--methods", "cot-ts", "--format", "json")
+    told = json.loads(autoeval(filled, *words, "--class-prior", tmp_path / "shares.json").stdout)
+    source = Source.of(SetOutputs(clean.astype(np.float32), labels), shares)
+    expected = METHODS["cot-ts"].compute(SetOutputs(logits.astype(np.float32)), source)
+    assert told["estimates"][0]["estimate"] == pytest.approx(expected, abs=1e-5)
+    assert "cot-ts: assumes the given class shares; fails under label shift (docs/label-free.md)" in told["remarks"]
+
+
 def test_errors_are_told_per_group_and_pooled(filled):
     done = autoeval(filled, *BASIC, "--methods", "doc", "--format", "json")
     answer = json.loads(done.stdout)
@@ -153,6 +168,7 @@ def test_several_models_agree_or_not(filled):
             "fid: features were not recorded for second on clean and 10 more: `python eval.py --models second "
             "--eval-settings clean 'fit-*' 'noise-*' 'blur-*' --record features`",
         ),
+        ((*BASIC, "--class-prior", "even"), "expected source, uniform or a file with one number per class, got even"),
         ((*BASIC, "--out", "table.xls"), "expected a name that ends in .csv, .json, .md, .tex"),
         (("--train-rotation-head", "first"), "--on is missing"),
     ],

@@ -30,10 +30,10 @@ _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 )
 @click.option(
     "--class-prior",
-    type=click.Choice(["source", "uniform"]),
     default="source",
     show_default=True,
-    help="The class shares that optimal transport (cot) assumes of every set.",
+    metavar="source|uniform|FILE",
+    help="The class shares that optimal transport (cot) assumes of every set; a file has one number per class.",
 )
 @click.option("--variant", default="", metavar="TEXT", help="Results kept apart by eval.py, such as limit=1000.")
 @click.option(
@@ -124,11 +124,11 @@ def _estimate(
     entries, store = load_registry(registry), open_store(db)
     found = [StoredModel(store, entries, name, variant) for name in stored_models(store, entries, models)]
     asked = tuple(m for m in methods if m != "all")
-    question = Question(models, str(source), test, fit, asked, class_prior)
+    question = Question(models, str(source), test, fit, asked, _shares(class_prior))
     with _bar(sets_to_read(found, question), "sets") as bar:
         result = answer(found, question, bar.update)
     _save(store, question, result)
-    _show(result, remarks(result.estimates, class_prior), style, summary, out)
+    _show(result, remarks(result.estimates, question.class_prior), style, summary, out)
 
 
 def _estimate_from_files(
@@ -148,6 +148,24 @@ def _estimate_from_files(
 
     result, lines = answer_from_files(*folders, labels, test_labels, models)
     _show(result, lines, style, summary, out)
+
+
+def _shares(given: str) -> str | tuple[float, ...]:
+    """The class prior as a word, or the numbers of a file."""
+    if given in ("source", "uniform"):
+        return given
+    import json
+
+    import numpy as np
+
+    path = Path(given)
+    try:
+        values = json.loads(path.read_text()) if path.suffix == ".json" else np.loadtxt(path, ndmin=1, delimiter=",")
+        return tuple(float(v) for v in np.ravel(values))
+    except (OSError, ValueError, TypeError) as error:
+        raise click.UsageError(
+            f"--class-prior: expected source, uniform or a file with one number per class, got {given} ({error})"
+        ) from error
 
 
 def _check_ending(out: Path | None) -> None:

@@ -29,7 +29,7 @@ class Question:
     test: tuple[str, ...]
     fit: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()  # none: all that what is stored allows
-    class_prior: str = "source"
+    class_prior: str | tuple[float, ...] = "source"  # or a share for every class
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _answer_one(
     fit, test = model.find(question.fit), model.find(question.test)
     source_set = model.one(question.source)
     usable = _usable(model, question, chosen, source_set, fit, test, found)
-    source = Source.of(model.outputs(source_set), question.class_prior)
+    source = Source.of(model.outputs(source_set), _prior(question.class_prior))
     scores: dict[str, dict[str, tuple[float, tuple[str, ...]]]] = {}
     accuracies: dict[str, float | None] = {}
     asked = {s.name for s in test}
@@ -134,6 +134,10 @@ def _answer_one(
         for name, level in baselines.items():
             told = (model.name, one.name, one.group, name, "baseline", level, accuracies[one.name])
             found.estimates.append(SetEstimate(*told, one.evaluation.id, fitted_on if name == FIT_MEAN else ""))
+
+
+def _prior(wanted: str | tuple[float, ...]) -> str | np.ndarray:
+    return wanted if isinstance(wanted, str) else np.array(wanted)
 
 
 def _usable(

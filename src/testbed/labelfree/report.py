@@ -90,17 +90,16 @@ def _table(
     return rows, [first, "true", *methods]
 
 
-def remarks(estimates: Sequence[SetEstimate], class_prior: str) -> list[str]:
+def remarks(estimates: Sequence[SetEstimate], class_prior: str | tuple[float, ...]) -> list[str]:
     """What the numbers assume, and where they should not be trusted."""
+    shares = {"source": "the source's", "uniform": "uniform"}.get(str(class_prior), "the given")
     lines = []
     lines += _extrapolation([e for e in estimates if e.kind == "score"])
     used = dict.fromkeys(e.method for e in estimates)
     assumptions = [(name, note) for name in used if name in METHODS for note in METHODS[name].notes]
     by_note: dict[str, list[str]] = {}
     for name, note in assumptions:
-        by_note.setdefault(
-            note.format(class_prior="the source's" if class_prior == "source" else class_prior), []
-        ).append(name)
+        by_note.setdefault(note.format(class_prior=shares), []).append(name)
     lines += [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
     lines += _agreement_lines(estimates)
     notes: dict[str, set[str]] = {}
