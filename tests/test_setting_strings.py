@@ -207,7 +207,8 @@ def test_images_without_labels_give_logits_and_no_accuracy(tmp_path, unlabelled)
     assert queries.results(store) == []
 
 
-def test_commands_work_without_labels(tmp_path, unlabelled):
+def test_commands_work_without_labels(tmp_path, unlabelled, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")  # the folder's name may be long
     folder = unlabelled[0]
     tiny.run(tmp_path, ["tiny_a", "tiny_b"], [folder, "tiny"])
 

@@ -87,7 +87,8 @@ def test_model_that_attacks_itself_is_not_attacked_from_outside(tmp_path):
 def test_noise_is_the_same_for_every_batch_size_chunk_size_and_rerun(tmp_path, setting):
     _, a = tiny.run(tmp_path / "a", ["tiny_a"], [setting])
     _, b = tiny.run(tmp_path / "b", ["tiny_a"], [setting], batch_size=7, chunk_size=21, workers=3)
-    np.testing.assert_allclose(tiny.logits(a, "tiny_a", setting), tiny.logits(b, "tiny_a", setting), atol=1e-5)
+    # Other batches are other matrix products: equal but for float32 rounding of logits that reach 20.
+    np.testing.assert_allclose(tiny.logits(a, "tiny_a", setting), tiny.logits(b, "tiny_a", setting), atol=1e-4)
     clean, _ = reference_logits(1)
     assert np.abs(tiny.logits(a, "tiny_a", setting) - clean).mean() > 0.5
 

@@ -90,7 +90,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(tmp_path):
     report, store = tiny.run(tmp_path, ["tiny_greedy", "tiny_a"], ["tiny"])
     assert not report.failed
     np.testing.assert_allclose(
-        tiny.logits(store, "tiny_greedy", "tiny"), tiny.logits(store, "tiny_a", "tiny"), atol=1e-5
+        tiny.logits(store, "tiny_greedy", "tiny"), tiny.logits(store, "tiny_a", "tiny"), atol=1e-4
     )
     assert queries.completed(store, "tiny_greedy", "tiny").row["provenance"]["batch_size"] == 4
 
