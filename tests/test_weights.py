@@ -265,6 +265,18 @@ def test_fallback_state_is_loaded_strictly():
     assert message == "downloaded weights does not fit Net; missing: head.bias"
 
 
+def test_failed_download_says_why_and_where_to_put_a_file():
+    from urllib.error import URLError
+
+    def fallback():
+        raise URLError("no route to host\nand a second line")
+
+    assert refusal(with_weights, Net(), "net", fallback=fallback) == (
+        "no weights for net (their download failed: URLError: <urlopen error no route to host): put net.pth into "
+        "results/weights or the folder TESTBED_WEIGHTS names, or give a file with --checkpoint"
+    )
+
+
 def test_no_weights_at_all_says_where_to_put_them():
     assert refusal(with_weights, Net(), "net") == (
         "no weights for net: put net.pth into results/weights or the folder TESTBED_WEIGHTS names, or give a file "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import DataError, ModelError
+from testbed.errors import DataError, ModelError, TestbedError
 
 if TYPE_CHECKING:
     from testbed.data.fetch import Remote
@@ -159,16 +159,30 @@ def with_weights(
     path = find_local(*local_names) if local_names else None
     if path is not None:
         return load_checkpoint(network, path)
-    if fallback is None:
-        file = local_names[0] if local_names[0].endswith(_SUFFIXES) else f"{local_names[0]}.pth"
-        raise MissingWeights(
-            f"no weights for {local_names[0]}: put {file} into {DEFAULT_FOLDER} or the folder {WEIGHTS_VARIABLE} "
-            "names, or give a file with --checkpoint"
-        )
-    found = fallback()
+    found = _fetched(local_names, fallback)
     if isinstance(found, str | os.PathLike):
         return load_checkpoint(network, Path(found), by_position)
     return _load_strictly(network, found, "downloaded weights")
+
+
+def _fetched(local_names: Sequence[str], fallback: Callable[[], Any] | None) -> Any:
+    """What the fallback gives; where there is none, or it has no network, where to put a file instead."""
+    reason = ""
+    if fallback is not None:
+        try:
+            return fallback()
+        except TestbedError:
+            raise
+        except OSError as error:  # of urllib, requests and the hub's client alike: the network or the disk
+            if not local_names:
+                raise
+            first, *_ = str(error).splitlines() or [""]
+            reason = f" (their download failed: {type(error).__name__}: {first})"
+    file = local_names[0] if local_names[0].endswith(_SUFFIXES) else f"{local_names[0]}.pth"
+    raise MissingWeights(
+        f"no weights for {local_names[0]}{reason}: put {file} into {DEFAULT_FOLDER} or the folder {WEIGHTS_VARIABLE} "
+        "names, or give a file with --checkpoint"
+    )
 
 
 def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:

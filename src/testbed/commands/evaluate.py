@@ -41,9 +41,16 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
     cls=ManyValues,
     required=True,
     metavar="NAME...",
-    help="Names, globs, groups or tags; or timm:NAME, torchvision:NAME/WEIGHTS, hub:OWNER/REPO:NAME.",
+    help="Names, globs, groups or tags; or timm:NAME.TAG, torchvision:NAME/WEIGHTS, open_clip:NAME/WEIGHTS, "
+    "hub:OWNER/REPO:NAME.",
 )
-@click.option("--eval-settings", cls=ManyValues, required=True, metavar="NAME...", help="Names, globs, groups or tags.")
+@click.option(
+    "--eval-settings",
+    cls=ManyValues,
+    required=True,
+    metavar="NAME...",
+    help="Names, globs, groups or tags; or folder:PATH, manifest:FILE.csv, array:PATH, autoeval:DIR, rows:A-B@SETTING.",
+)
 @click.option(
     "--gpus",
     cls=ManyValues,
