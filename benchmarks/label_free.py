@@ -19,7 +19,7 @@ def fill(folder: Path, sets: int) -> None:
     """A database with one model on `clean`, `fit-NNNN` and `test-NNNN`, as a run leaves it."""
     from testbed.metrics.estimate import Estimate
     from testbed.store import files
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     store = open_store(str(folder / "results.db"), create=True)
     store.begin_run()

@@ -13,7 +13,7 @@ from _results import STORED_CONFIDENCE, Results, load
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors
 from testbed.stats.axes import AXES
 from testbed.stats.estimators import METHODS
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -15,7 +15,7 @@ from _options import figure_command, models_option, out_option, settings_option,
 from testbed.commands.options import db_option
 from testbed.errors import StoreError
 from testbed.stats.intervals import wilson
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 MOST = 20  # diagrams in one figure
 

@@ -16,7 +16,8 @@ from _options import figure_command, out_option, settings_option, title_option
 from testbed.commands.options import db_option
 from testbed.errors import StoreError
 from testbed.stats.paired import difference, mcnemar
-from testbed.store.database import Store, open_store
+from testbed.store.database import Store
+from testbed.store.opening import open_store
 
 LEVEL = 0.05  # of the family of all settings together
 

@@ -15,7 +15,7 @@ from testbed.errors import StoreError, UnknownName, near_names
 from testbed.explain.drawing import DeletionCurve, draw
 from testbed.metrics.contrastive import INVALID
 from testbed.store import queries
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 
 @figure_command()

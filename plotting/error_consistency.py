@@ -20,7 +20,7 @@ from testbed.metrics.categories16 import AGGREGATIONS
 from testbed.observers import PEOPLE, Panel, panel
 from testbed.registry import load_registry
 from testbed.store import queries
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 
 @figure_command()

@@ -20,8 +20,9 @@ from testbed.explain.explainers import CONTROLS
 from testbed.metrics.contrastive import BETTER, clustered_mean
 from testbed.metrics.estimate import Estimate
 from testbed.store import queries
-from testbed.store.database import Store, open_store
+from testbed.store.database import Store
 from testbed.store.files import write_aside
+from testbed.store.opening import open_store
 
 _COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:pink", "tab:cyan", "tab:olive")
 _SHOWN = ("cauc", "cauc_per_area", "cdrop", "deletion_auc", "insertion_auc")

@@ -21,7 +21,8 @@ from _settings import AVERAGES, SEVERITY, weights_of
 from _types import STANDARD, TYPES
 
 from testbed.store import queries
-from testbed.store.database import Store, open_store
+from testbed.store.database import Store
+from testbed.store.opening import open_store
 
 PAGE = Path(__file__).resolve().parent / "explorer_page"
 START = ("val", "imagenetv2-matched-frequency-format-val")

@@ -21,8 +21,9 @@ from testbed.labelfree.sets import StoredModel, predictions_of, stored_models
 from testbed.registry import load_registry
 from testbed.stats.axes import to_axis
 from testbed.store import queries
-from testbed.store.database import Store, open_store
+from testbed.store.database import Store
 from testbed.store.estimates import estimates
+from testbed.store.opening import open_store
 
 COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
 KIND_COLORS = {"score": "tab:blue", "direct": "tab:orange", "pairs": "tab:green"}

@@ -17,7 +17,7 @@ from scatter import scatter
 
 from testbed.commands.options import db_option
 from testbed.errors import UnknownName, near_names
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 V2 = "imagenetv2-matched-frequency-format-val"
 

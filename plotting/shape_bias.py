@@ -17,7 +17,8 @@ from testbed.commands.options import db_option
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.metrics.categories16 import NAMES
 from testbed.store import queries
-from testbed.store.database import Store, open_store
+from testbed.store.database import Store
+from testbed.store.opening import open_store
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """An empty results database."""
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     store = open_store(str(tmp_path / "results" / "results.db"), create=True)
     yield store

@@ -9,7 +9,8 @@ import numpy as np
 
 from testbed.metrics.estimate import Estimate
 from testbed.store import files, schema
-from testbed.store.database import Claim, Store, now, open_store
+from testbed.store.database import Claim, Store, now
+from testbed.store.opening import open_store
 
 
 def again(store: Store) -> Store:

@@ -14,7 +14,7 @@ from testbed.metrics.estimate import Estimate
 from testbed.outputs import outputs_of
 from testbed.registry import Registry
 from testbed.store import manage, queries
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(20, 10)).astype(np.float32)

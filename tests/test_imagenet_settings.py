@@ -18,7 +18,7 @@ from testbed.commands.database import main as db
 from testbed.data.labels import imagenet_wnids
 from testbed.registry import load_registry
 from testbed.store import queries
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 REGISTRY = load_registry()
 ENTRIES = REGISTRY.eval_settings.entries

@@ -61,7 +61,7 @@ def test_meta_sets_of_digits_spread_the_accuracy(registry, tmp_path):
     from testbed.run.evaluate import run_evaluations
     from testbed.run.options import RunOptions
     from testbed.store import queries
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     registry.load_file(ROOT / "registry" / "models" / "digits.py")
     store = open_store(str(tmp_path / "results.db"), create=True)

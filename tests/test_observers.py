@@ -140,7 +140,7 @@ def test_decisions_of_a_model_are_written_in_the_published_format(tmp_path, imag
     from testbed import EvalSetting, StandardDataset
     from testbed.run.evaluate import run_evaluations
     from testbed.run.options import RunOptions
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     registry.load_folder(tiny.REGISTRY)
     root = image_folder([f"{shape}/{name}" for shape, name in STIMULI], size=8)

@@ -16,7 +16,7 @@ def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=T
     from testbed.registry import Registry
     from testbed.run.evaluate import run_evaluations
     from testbed.run.options import RunOptions
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     registry = Registry()
     registry.load_folder(REGISTRY)

@@ -97,7 +97,7 @@ class CueConflictEvaluator:
         from testbed.run.evaluate import run_evaluations
         from testbed.run.options import RunOptions
         from testbed.store import queries
-        from testbed.store.database import open_store
+        from testbed.store.opening import open_store
 
         registry = Registry()
         registry.models.add(self._model, "CueConflictEvaluator")

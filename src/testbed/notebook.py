@@ -43,7 +43,7 @@ def evaluate(
     from testbed.run.evaluate import run_evaluations
     from testbed.run.options import RunOptions
     from testbed.store import queries
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     entries = load_registry(registry)
     model_names, own_models = _names(entries, models, lambda m: _as_model(m, transform, normalization, name))
@@ -87,7 +87,7 @@ def results(
 ) -> pd.DataFrame:
     """Stored results as a table; names may be globs."""
     from testbed.store import queries
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     return _table(queries.results(open_store(db), _listed(models), _listed(eval_settings), metric))
 
@@ -96,7 +96,7 @@ def logits(model: str, eval_setting: str, db: str | None = None, registry: Seque
     """The stored logits of a pair, one row per readable image in the setting's order."""
     from testbed.outputs import outputs_of
     from testbed.store import queries
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     store = open_store(db)
     return outputs_of(store, load_registry(registry), queries.completed(store, model, eval_setting)).logits

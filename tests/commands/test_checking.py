@@ -11,7 +11,7 @@ import tiny
 from testbed.commands.database import main
 from testbed.metrics.categories16 import NAMES
 from testbed.store import queries
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 STIMULI = [(a, f"{a}1-{b}1.png") for a in NAMES[:4] for b in NAMES[:4]]
 

@@ -16,7 +16,7 @@ from testbed.data import download as downloading
 from testbed.registry import load_registry
 from testbed.run.evaluate import run_evaluations
 from testbed.run.options import RunOptions
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 SETTINGS = """
 from testbed import EvalSetting, StandardDataset, registry

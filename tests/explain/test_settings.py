@@ -18,7 +18,7 @@ from testbed.registry import load_registry
 from testbed.run.evaluate import run_evaluations
 from testbed.run.options import RunOptions
 from testbed.store import queries
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 from tiny import script
 
 GRADCAM = "explanations:gradcam,step=1@digits"

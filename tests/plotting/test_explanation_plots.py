@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import stored_results
 from testbed.metrics.contrastive import explanation_metrics
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 IMAGES, ROWS, POINTS, SIZE = 12, 3, 9, 24
 EXPLAINERS = {"gradcam": 0.2, "rise": 0.3, "random": 0.5, "centre": 0.45}

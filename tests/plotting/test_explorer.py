@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 import stored_results
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 from .conftest import share
 

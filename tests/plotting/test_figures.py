@@ -13,7 +13,7 @@ import stored_results
 from shared_data import PROJECT
 from testbed.stats.paired import difference, mcnemar
 from testbed.store import published
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 from .conftest import IMAGES, MODELS, SHIFTS, add_result, looks_drawn, share
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from testbed.commands import autoeval
 from testbed.labelfree.agreement import aline_s
-from testbed.store.database import open_store
 from testbed.store.estimates import estimates
+from testbed.store.opening import open_store
 
 WORDS = ["--source", "toy", "--fit", "toy.blur.*", "--test", "toy.noise.*"]
 

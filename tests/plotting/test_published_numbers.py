@@ -21,7 +21,7 @@ OBJECTNET = ("val-on-objectnet-classes", "objectnet-1.0-beta")
 def results(published_db):
     from _results import load
 
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     return load(open_store(published_db))
 

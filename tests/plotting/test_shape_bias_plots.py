@@ -13,7 +13,7 @@ from testbed import observers
 from testbed.errors import StoreError, UnknownName
 from testbed.metrics.categories16 import NAMES
 from testbed.registry import Registry, default_folder
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 PLOTTING = Path(__file__).parents[2] / "plotting"
 

@@ -13,7 +13,7 @@ from testbed.registry import Registry
 from testbed.run.evaluate import run_evaluations
 from testbed.run.options import RunOptions
 from testbed.store import queries
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 WNIDS = imagenet_wnids()
 PICTURED = (3, 141, 592, 999)  # the classes that there are pictures of

@@ -13,7 +13,7 @@ import pytest
 
 import tiny
 from testbed.store import queries
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 
 @pytest.fixture(scope="module")

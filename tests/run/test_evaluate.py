@@ -194,7 +194,7 @@ def test_plan_of_many_pairs_is_made_in_linear_time(tmp_path):
     from testbed.registry import Registry
     from testbed.run.options import RunOptions
     from testbed.run.plan import make_plan
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     registry = Registry()
     registry.load_folder(tiny.REGISTRY)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from stored_results import add, again
 from testbed.errors import StoreError
 from testbed.store import queries, schema
-from testbed.store.database import database_place, open_store
+from testbed.store.opening import database_place, open_store
 
 
 def refusal(*arguments, **how):

@@ -30,7 +30,8 @@ from store.test_two_processes import *  # noqa: F403
 from stored_results import again
 from testbed.errors import StoreError
 from testbed.store import schema
-from testbed.store.database import Store, open_store
+from testbed.store.database import Store
+from testbed.store.opening import open_store
 
 psycopg = pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
 

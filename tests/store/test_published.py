@@ -13,7 +13,7 @@ from shared_data import shared_data
 from testbed.commands.database import main
 from testbed.stats.intervals import clopper_pearson
 from testbed.store import published, queries
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 TABLE = "model,val,pgd.l2.eps0.5,mine\nresnet50,76.13,10.56,50\nalexnet,56.522,,NaN\n"
 TYPES = "model,type,label\nresnet50,STANDARD,Standard training\nunknown,LP_ADV,Robust\nalexnet,LOW_ACCURACY_CNN,Low\n"

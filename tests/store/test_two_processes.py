@@ -14,7 +14,7 @@ import pytest
 
 from stored_results import again
 from testbed.store import queries, schema
-from testbed.store.database import open_store
+from testbed.store.opening import open_store
 
 TESTS = Path(__file__).parents[1]
 TURNS = 10
@@ -25,7 +25,8 @@ import pytest
 
 from stored_results import chunk, claim
 from testbed.metrics.estimate import Estimate
-from testbed.store.database import Busy, open_store
+from testbed.store.database import Busy
+from testbed.store.opening import open_store
 
 place, name, go, turns = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 Path(f"{go}-{name}").touch()

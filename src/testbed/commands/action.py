@@ -40,13 +40,13 @@ class Context:
 
     @cached_property
     def store(self) -> Store:
-        from testbed.store.database import open_store
+        from testbed.store.opening import open_store
 
         return open_store(self.db)
 
     @cached_property
     def new_store(self) -> Store:
-        from testbed.store.database import open_store
+        from testbed.store.opening import open_store
 
         return open_store(self.db, create=True)
 

@@ -119,7 +119,7 @@ def _estimate(
     from testbed.labelfree.report import remarks
     from testbed.labelfree.sets import StoredModel, stored_models
     from testbed.registry import load_registry
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     entries, store = load_registry(registry), open_store(db)
     found = [StoredModel(store, entries, name, variant) for name in stored_models(store, entries, models)]
@@ -328,7 +328,7 @@ def _train(
     from testbed.registry import load_registry
     from testbed.run.options import RunOptions
     from testbed.run.rotation import head_path, save_head, train_rotation_head
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     entries, store = load_registry(registry), open_store(db, create=True)
     model, setting = entries.model(name), entries.runnable(on)

@@ -209,7 +209,7 @@ def main(
 
 @contextmanager
 def _store(db: str | None, no_db: bool) -> Iterator[Store]:
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     if not no_db:
         yield open_store(db, create=True)

@@ -114,7 +114,7 @@ def main(model: str, eval_setting: str, out: Path, db: str | None, variant: str,
     """Derive MODEL's confusion clusters from its stored logits on EVAL_SETTING."""
     from testbed.errors import TestbedError
     from testbed.store import queries
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     try:
         store = open_store(db)

@@ -110,7 +110,7 @@ def run(
     from testbed.run.devices import chosen_devices
     from testbed.run.evaluate import run_evaluations
     from testbed.run.options import RunOptions
-    from testbed.store.database import open_store
+    from testbed.store.opening import open_store
 
     chosen = [int(i) for i in indices]
     setting = replace(trial.setting, idx_subsample_list=chosen, derived_from=None, size=None, controls=())
