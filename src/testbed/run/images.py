@@ -101,7 +101,7 @@ class PerturbedMemory:
     def of(self, images: PreparedImages, setting: EvalSetting, n: int, index: int) -> dict[int, torch.Tensor] | None:
         """By dataset index the images of this setting, to be filled by whoever makes them; None where there is no
         room for `n` like the one at `index`, or nothing tells two sets apart."""
-        if setting.perturbation_fn_cpu is None or images.key is None:
+        if images.key is None:
             return None
         key = (setting.name, setting.noise_key, images.key)
         if key not in self._sets and self._left > 0:
@@ -145,9 +145,14 @@ class BatchLoader:
         options: RunOptions,
         threads: Executor,
         memory: PerturbedMemory | None = None,
+        perturb: bool = True,
     ) -> None:
+        """`perturb`: apply the setting's perturbation_fn_cpu; without, whoever takes the batches does what it does."""
         self._images = images
-        self._kept = memory.of(images, setting, len(indices), int(indices[0])) if memory is not None else None
+        self._perturb = setting.perturbation_fn_cpu if perturb else None
+        self._kept: dict[int, torch.Tensor] | None = None
+        if memory is not None and self._perturb is not None:
+            self._kept = memory.of(images, setting, len(indices), int(indices[0]))
         self._ids = ids
         self._indices = indices
         self._targets = targets
@@ -193,13 +198,12 @@ class BatchLoader:
         if self._kept is not None and index in self._kept:
             return self._kept[index]
         image = self._images[index]
-        perturb = self._setting.perturbation_fn_cpu
-        if perturb is None:
+        if self._perturb is None:
             return image
         tensor = image if isinstance(image, torch.Tensor) else unit_range(torch.from_numpy(image)[None])[0]
         rng = image_generator(self._options.seed, self._setting.noise_key, self._ids[row])
         taken = self._setting.arguments["perturbation_fn_cpu"]
-        changed = torch.as_tensor(call_by_name(perturb, taken, image=tensor, rng=rng), dtype=torch.float32)
+        changed = torch.as_tensor(call_by_name(self._perturb, taken, image=tensor, rng=rng), dtype=torch.float32)
         if changed.shape != tensor.shape:
             raise DataError(
                 f"perturbation_fn_cpu of '{self._setting.name}': expected an image of shape "

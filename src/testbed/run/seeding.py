@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,15 @@ class BatchRandom:
         self._generators = [image_generator(seed, key, i) for i in image_ids]
         self._device = device
 
+    def each(self, draw: Callable[[np.random.Generator], Any]) -> list[Any]:
+        """What `draw` takes from the generator of each image."""
+        return [draw(generator) for generator in self._generators]
+
     def normal(self, shape: Sequence[int]) -> Any:
-        return self._stack([g.standard_normal(tuple(shape), dtype=np.float32) for g in self._generators])
+        return self._stack(self.each(lambda own: own.standard_normal(tuple(shape), dtype=np.float32)))
 
     def uniform(self, low: float, high: float, shape: Sequence[int]) -> Any:
-        return self._stack([g.uniform(low, high, tuple(shape)).astype(np.float32) for g in self._generators])
+        return self._stack(self.each(lambda own: own.uniform(low, high, tuple(shape)).astype(np.float32)))
 
     def _stack(self, arrays: list[np.ndarray]) -> Any:
         import torch

@@ -39,6 +39,7 @@ class _Job:
     num_classes: int | None
     batch_size: int
     transform: str  # for the provenance
+    perturb_batch: Callable[[torch.Tensor, BatchRandom], torch.Tensor] | None
     checked: bool = field(default=False)
 
 
@@ -107,17 +108,20 @@ class Worker:
         chosen = select(samples, setting.class_sublist, setting.idx_subsample_list, self._options.limit, columns)
         ids = [samples.ids[i] for i in chosen.indices]
         images = PreparedImages(samples, setting, loaded.entry, self._options)
+        perturb_batch = batched_form(setting, loaded.device)
         self._job = _Job(
             model=task.model,
             setting=setting,
             loader=BatchLoader(
-                images, ids, chosen.indices, chosen.targets, setting, self._options, self._threads, self._perturbed
+                *(images, ids, chosen.indices, chosen.targets, setting, self._options, self._threads, self._perturbed),
+                perturb=perturb_batch is None,
             ),
             classifier=Classifier(loaded, setting).eval(),
             recordings=Recordings(loaded, self._options),
             num_classes=samples.num_classes if columns else None,
             batch_size=self._options.batch_size or loaded.entry.batch_size_for(setting),
             transform=" then ".join(repr(t) for t in setting.transforms_for(loaded.entry) if t is not None) or "None",
+            perturb_batch=perturb_batch,
         )
         return self._job
 
@@ -150,6 +154,8 @@ class Worker:
         images = batch.images.to(device, non_blocking=True)
         if images.dtype == torch.uint8:
             images = unit_range(images)
+        if job.perturb_batch is not None:
+            images = job.perturb_batch(images, self._random(setting, batch, device))
         if loaded.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
         targets = batch.targets.to(device)
@@ -165,7 +171,7 @@ class Worker:
                     images=images,
                     model=job.classifier,
                     targets=targets,
-                    rng=BatchRandom(self._options.seed, setting.noise_key, batch.ids, device),
+                    rng=self._random(setting, batch, device),
                 )
             logits, recorded = job.recordings.classify(job.classifier, images)
             outputs = {"logits": logits.cpu().numpy(), **{n: a.cpu().numpy() for n, a in recorded.items()}}
@@ -178,11 +184,22 @@ class Worker:
                     targets=targets,
                     logits=logits,
                     image_paths=batch.ids,
-                    rng=BatchRandom(self._options.seed, setting.noise_key, batch.ids, device),
+                    rng=self._random(setting, batch, device),
                 )
                 outputs.update({name: np.asarray(torch.as_tensor(a).cpu()) for name, a in probed.items()})
         _check(job, outputs["logits"], batch)
         return outputs
+
+    def _random(self, setting: EvalSetting, batch: Batch, device: torch.device) -> BatchRandom:
+        return BatchRandom(self._options.seed, setting.noise_key, batch.ids, device)
+
+
+def batched_form(setting: EvalSetting, device: torch.device) -> Callable[..., torch.Tensor] | None:
+    """What takes the place of the setting's perturbation_fn_cpu on a GPU: its `on_batch`, if it has one.
+
+    It gets the images of a batch and their generators, and gives the same pictures but for rounding.
+    """
+    return getattr(setting.perturbation_fn_cpu, "on_batch", None) if device.type == "cuda" else None
 
 
 def _seed_torch(seed: int, device: torch.device) -> None:

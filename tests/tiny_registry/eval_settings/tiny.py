@@ -3,6 +3,7 @@
 import numpy as np
 
 from testbed import ArrayDataset, EvalSetting, StandardDataset, StandardTransform, registry
+from testbed.perturb.corruptions import corruption
 
 
 def tiny_images():
@@ -42,6 +43,7 @@ def _features(images, model):
 for _setting in (
     EvalSetting(name="tiny", dataset=_TINY, size=200, tags=["tiny"]),
     EvalSetting(name="tiny.noise", dataset=_TINY, perturbation_fn_cpu=_noise),
+    EvalSetting(name="tiny.motion_blur", dataset=_TINY, perturbation_fn_cpu=corruption("motion_blur", 3)),
     EvalSetting(name="tiny.batch_noise", dataset=_TINY, perturbation_fn_gpu=_batch_noise),
     EvalSetting(name="tiny.attack", dataset=_TINY, perturbation_fn_gpu=_negative, adversarial_attack={"eps": 1}),
     EvalSetting(name="tiny-even", derived_from="tiny", class_sublist=(0, 2, 4, 6, 8), size=100),

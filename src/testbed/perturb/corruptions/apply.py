@@ -23,6 +23,8 @@ from testbed.perturb.corruptions.constants import (
 if TYPE_CHECKING:
     import torch
 
+    from testbed.perturb.corruptions.on_device import Generators
+
 Function = Callable[..., np.ndarray]
 
 _FUNCTIONS: dict[str, Function] = {
@@ -74,6 +76,20 @@ class Corruption:
         """The same on float32 HWC pixels in [0, 1]."""
         _, parameters = self.constants_for(min(pixels.shape[:2]))
         return _FUNCTIONS[self.name](pixels, rng, **parameters)
+
+    @property
+    def on_batch(self) -> Callable[[torch.Tensor, Generators], torch.Tensor] | None:
+        """The same for a batch on a GPU, but for float32 rounding; None where there is no such form."""
+        from testbed.perturb.corruptions.on_device import BATCHED
+
+        if self.name not in BATCHED:
+            return None
+
+        def perturb(images: torch.Tensor, rng: Generators) -> torch.Tensor:
+            _, parameters = self.constants_for(min(images.shape[-2:]))
+            return BATCHED[self.name](images, rng, **parameters)
+
+        return perturb
 
     def constants_for(self, side: int) -> tuple[int, dict[str, float]]:
         """The size whose published constants serve a picture with this shorter side, and the constants."""

@@ -104,12 +104,16 @@ def _disk_spectrum(radius: float, alias_sigma: float, height: int, width: int) -
     return np.conj(fft.rfft2(disk(radius, alias_sigma), shape))
 
 
+def zoom_factors(end: float, step: float) -> list[float]:
+    return [float(factor) for factor in np.arange(1, end, step)]
+
+
 @lru_cache(maxsize=16)
 def _zooms(height: int, width: int, end: float, step: float) -> tuple[int, Any, Any]:
     """All enlargements at once: stacked matrices for the columns, and side by side for the rows."""
     from scipy.sparse import hstack, vstack
 
-    factors = [float(factor) for factor in np.arange(1, end, step)]
+    factors = zoom_factors(end, step)
     down = vstack([clipped_zoom(height, factor) for factor in factors], format="csr")
     across = hstack([clipped_zoom(width, factor) for factor in factors], format="csr")
     return len(factors), down, across

@@ -72,10 +72,7 @@ def elastic_transform(
     """
     height, width = image.shape[:2]
     rows, columns = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
-    middle, arm = np.array([width // 2, height // 2]), min(height, width) // 3
-    points = middle + arm * np.array([[1, 1], [1, -1], [-1, -1]])
-    moved = points + rng.uniform(-affine, affine, points.shape)
-    back = np.linalg.solve(np.column_stack([moved, np.ones(3)]), points)
+    back = affine_back(height, width, affine, rng)
     x, y = (columns * back[0, axis] + rows * back[1, axis] + back[2, axis] for axis in (0, 1))
     image = sample(image, y, x, border="mirror")
     fields = np.stack([rng.uniform(-1, 1, (height, width)) for _ in "xy"], axis=2).astype(np.float32)
@@ -83,6 +80,14 @@ def elastic_transform(
         push = smooth(fields, sigma, mode="reflect", truncate=3) * np.float32(alpha)
         image = sample(image, rows + push[..., 1], columns + push[..., 0], border="reflect")
     return np.clip(image, 0, 1)
+
+
+def affine_back(height: int, width: int, affine: float, rng: np.random.Generator) -> np.ndarray:
+    """(3, 2): from a place (x, y, 1) of the new picture to its place in the old, three points being pulled apart."""
+    middle, arm = np.array([width // 2, height // 2]), min(height, width) // 3
+    points = middle + arm * np.array([[1, 1], [1, -1], [-1, -1]])
+    moved = points + rng.uniform(-affine, affine, points.shape)
+    return np.linalg.solve(np.column_stack([moved, np.ones(3)]), points)
 
 
 def _largest(image: np.ndarray) -> np.ndarray:

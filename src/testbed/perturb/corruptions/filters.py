@@ -26,11 +26,12 @@ def along_both_axes(down: Any, across: Any, image: np.ndarray) -> np.ndarray:
 def smooth(image: np.ndarray, sigma: float, mode: str = "nearest", truncate: float = 4.0) -> np.ndarray:
     """A Gaussian filter over the first two axes; `mode` names scipy's border rules."""
     height, width = image.shape[:2]
-    return along_both_axes(_smoothing(height, sigma, mode, truncate), _smoothing(width, sigma, mode, truncate), image)
+    return along_both_axes(smoothing(height, sigma, mode, truncate), smoothing(width, sigma, mode, truncate), image)
 
 
 @lru_cache(maxsize=64)
-def _smoothing(side: int, sigma: float, mode: str, truncate: float) -> Any:
+def smoothing(side: int, sigma: float, mode: str, truncate: float) -> Any:
+    """The matrix that does it along one axis."""
     from scipy.ndimage import gaussian_filter1d
 
     return _sparse(gaussian_filter1d(np.eye(side), sigma, axis=0, mode=mode, truncate=truncate))
@@ -100,10 +101,23 @@ def _fold(index: np.ndarray, side: int, border: str) -> np.ndarray:
 
 
 def line_blur(image: np.ndarray, radius: float, sigma: float, angle: float) -> np.ndarray:
-    """ImageMagick's motion blur: half a Gaussian laid along a line, the border repeating its last pixel.
+    """ImageMagick's motion blur: half a Gaussian laid along a line, the border repeating its last pixel."""
+    weights, down, across = line_kernel(radius, sigma, angle)
+    height, width = image.shape[:2]
+    top, left = max(-down.min(), 0), max(-across.min(), 0)
+    padding = [(top, max(down.max(), 0)), (left, max(across.max(), 0))] + [(0, 0)] * (image.ndim - 2)
+    padded = np.pad(image, padding, mode="edge")
+    out = np.zeros(image.shape, dtype=np.float32)
+    term = np.empty_like(out)
+    for weight, dy, dx in zip(weights, down + top, across + left, strict=True):
+        np.multiply(padded[dy : dy + height, dx : dx + width], weight, out=term)
+        out += term
+    return out
 
-    The kernel has 2 * radius + 1 steps of one pixel, rounded to whole pixels; `angle` is in degrees.
-    """
+
+def line_kernel(radius: float, sigma: float, angle: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights, and how many pixels down and to the right each lies: 2 * radius + 1 steps of one pixel along a line,
+    rounded to whole pixels. `angle` is in degrees."""
     steps = np.arange(2 * int(np.ceil(radius)) + 1)
     weights = np.exp(-(steps**2) / (2 * sigma**2))
     weights = (weights / weights.sum()).astype(np.float32)
@@ -111,13 +125,4 @@ def line_blur(image: np.ndarray, radius: float, sigma: float, angle: float) -> n
     across = np.ceil(steps * np.cos(turn) - 0.5).astype(int)
     down = np.ceil(steps * np.sin(turn) - 0.5).astype(int)
     seen = weights > 1e-6  # the far end of a narrow kernel adds nothing
-    height, width = image.shape[:2]
-    top, left = max(-down.min(), 0), max(-across.min(), 0)
-    padding = [(top, max(down.max(), 0)), (left, max(across.max(), 0))] + [(0, 0)] * (image.ndim - 2)
-    padded = np.pad(image, padding, mode="edge")
-    out = np.zeros(image.shape, dtype=np.float32)
-    term = np.empty_like(out)
-    for weight, dy, dx in zip(weights[seen], down[seen] + top, across[seen] + left, strict=True):
-        np.multiply(padded[dy : dy + height, dx : dx + width], weight, out=term)
-        out += term
-    return out
+    return weights[seen], down[seen], across[seen]

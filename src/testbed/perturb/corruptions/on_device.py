@@ -1,0 +1,100 @@
+"""The slow filters among the corruptions once more, for a whole batch on a GPU.
+
+The pictures are those of `blur` and `digital` but for float32 rounding: matrices, kernels and random numbers are the
+same. Only matrix products, Fourier transforms and grid_sample are used: newer GPUs round convolutions to TF32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.nn.functional import grid_sample, pad
+
+from testbed.perturb.corruptions.blur import disk, zoom_factors
+from testbed.perturb.corruptions.digital import affine_back
+from testbed.perturb.corruptions.filters import clipped_zoom, line_kernel, smoothing
+
+Images = torch.Tensor  # (N, 3, H, W) in [0, 1]
+
+
+class Generators(Protocol):
+    """A generator for each image of the batch."""
+
+    def each(self, draw: Callable[[np.random.Generator], Any]) -> list[Any]: ...
+
+
+def gaussian_blur(images: Images, rng: Generators, sigma: float) -> Images:
+    return _smooth(images, sigma).clamp(0, 1)
+
+
+def defocus_blur(images: Images, rng: Generators, radius: float, alias_sigma: float) -> Images:
+    kernel = torch.from_numpy(disk(radius, alias_sigma)).to(images.device)
+    reach = len(kernel) // 2
+    return _correlated(pad(images, (reach,) * 4, mode="reflect"), kernel[None, None]).clamp(0, 1)
+
+
+def motion_blur(images: Images, rng: Generators, radius: float, sigma: float) -> Images:
+    reach = 2 * int(np.ceil(radius))
+    kernels = torch.zeros(len(images), 1, 2 * reach + 1, 2 * reach + 1)
+    for kernel, angle in zip(kernels[:, 0], rng.each(lambda own: own.uniform(-45, 45)), strict=True):
+        weights, down, across = map(torch.from_numpy, line_kernel(radius, sigma, angle))
+        kernel.index_put_((down + reach, across + reach), weights, accumulate=True)
+    return _correlated(pad(images, (reach,) * 4, mode="replicate"), kernels.to(images.device)).clamp(0, 1)
+
+
+def zoom_blur(images: Images, rng: Generators, end: float, step: float) -> Images:
+    height, width = images.shape[-2:]
+    factors = zoom_factors(end, step)
+    total = images.clone()
+    for factor in factors:
+        total += _along_both_axes(clipped_zoom(height, factor), clipped_zoom(width, factor), images)
+    return (total / (len(factors) + 1)).clamp(0, 1)
+
+
+def elastic_transform(images: Images, rng: Generators, alpha: float, sigma: float, affine: float) -> Images:
+    height, width = images.shape[-2:]
+    rows, columns = (torch.arange(side, device=images.device, dtype=torch.float32) for side in (height, width))
+    maps = np.stack(rng.each(lambda own: affine_back(height, width, affine, own)))
+    back = torch.from_numpy(maps).to(images.device, torch.float32)[..., None, None]  # (N, 3, 2, 1, 1)
+    x, y = (columns * back[:, 0, axis] + rows[:, None] * back[:, 1, axis] + back[:, 2, axis] for axis in (0, 1))
+    images = _sampled(images, y, x, mirror=True)
+    if alpha:
+        fields = np.stack(rng.each(lambda own: np.stack([own.uniform(-1, 1, (height, width)) for _ in "xy"])))
+        push = torch.from_numpy(fields).to(images.device, torch.float32)
+        push = _smooth(push, sigma, mode="reflect", truncate=3) * alpha
+        images = _sampled(images, rows[:, None] + push[:, 1], columns + push[:, 0], mirror=False)
+    return images.clamp(0, 1)
+
+
+BATCHED = {f.__name__: f for f in (gaussian_blur, defocus_blur, motion_blur, zoom_blur, elastic_transform)}
+
+
+def _smooth(images: torch.Tensor, sigma: float, mode: str = "nearest", truncate: float = 4.0) -> torch.Tensor:
+    down, across = (smoothing(side, sigma, mode, truncate) for side in images.shape[-2:])
+    return _along_both_axes(down, across, images)
+
+
+def _along_both_axes(down: Any, across: Any, images: torch.Tensor) -> torch.Tensor:
+    down, across = (torch.from_numpy(m if isinstance(m, np.ndarray) else m.toarray()) for m in (down, across))
+    return down.to(images.device) @ images @ across.to(images.device).T
+
+
+def _correlated(padded: torch.Tensor, kernels: torch.Tensor) -> torch.Tensor:
+    """The places where the whole kernel lies inside the padded picture, which come first in the result."""
+    height, width = padded.shape[-2:]
+    spectrum = torch.fft.rfft2(kernels, s=(height, width)).conj()
+    blurred = torch.fft.irfft2(torch.fft.rfft2(padded) * spectrum, s=(height, width))
+    return blurred[..., : height - kernels.shape[-2] + 1, : width - kernels.shape[-1] + 1]
+
+
+def _sampled(images: Images, rows: torch.Tensor, columns: torch.Tensor, mirror: bool) -> Images:
+    """Bilinear values at fractional places (N, H, W); beyond the border the last pixel is the mirror, or repeated."""
+    height, width = images.shape[-2:]
+    if mirror:
+        places = torch.stack([2 * columns / (width - 1) - 1, 2 * rows / (height - 1) - 1], dim=-1)
+    else:
+        places = torch.stack([(2 * columns + 1) / width - 1, (2 * rows + 1) / height - 1], dim=-1)
+    return grid_sample(images, places, padding_mode="reflection", align_corners=mirror)
