@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from testbed.errors import StoreError, UnknownName, near_names
+from testbed.outputs import outputs_of
+from testbed.registry import Registry
 from testbed.store import queries
 from testbed.store.database import Store
 from testbed.store.queries import Evaluation
@@ -28,7 +30,7 @@ class Answers:
 def with_logits(
     store: Store, models: Sequence[str] = (), eval_settings: Sequence[str] = (), variant: str = ""
 ) -> list[Evaluation]:
-    """Completed own evaluations that have logits, the newest version of each; names are names or globs."""
+    """Completed own evaluations with logits of their own or their parent's, the newest version; names may be globs."""
     found = queries.evaluations(store, variant=variant)
     for kind, patterns, known in (
         ("model", models, {e.model for e in found}),
@@ -41,16 +43,16 @@ def with_logits(
         (e.model, e.eval_setting): e
         for e in found
         if e.status == "completed"
-        and e.row["logits_path"]
+        and (e.row["logits_path"] or e.row["derived_from_id"])
         and queries.matches(e.model, models or None)
         and queries.matches(e.eval_setting, eval_settings or None)
     }
     return list(newest.values())
 
 
-def answers(store: Store, evaluation: Evaluation) -> Answers:
+def answers(store: Store, registry: Registry, evaluation: Evaluation) -> Answers:
     """What the model said. Refused where the best column is not what the setting counts as its answer."""
-    stored = queries.stored_logits(store, evaluation)
+    stored = outputs_of(store, registry, evaluation)
     n = len(stored.logits)
     correct, confidence = np.zeros(n, dtype=bool), np.zeros(n)
     for start in range(0, n, _ROWS):
@@ -59,9 +61,7 @@ def answers(store: Store, evaluation: Evaluation) -> Answers:
         best = logits.max(axis=1)
         correct[rows] = logits.argmax(axis=1) == stored.samples.targets[rows]
         confidence[rows] = 1 / np.exp(logits - best[:, None]).sum(axis=1)
-    good = np.ones(n, dtype=bool)
-    good[stored.bad_rows] = False
-    found = Answers(stored.samples.ids[good], correct[good], confidence[good])
+    found = Answers(np.asarray(stored.samples.ids), correct, confidence)
     _check(store, evaluation, found)
     return found
 

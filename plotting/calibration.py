@@ -12,8 +12,9 @@ from _drawing import head, new_figure, save
 from _logits import Answers, answers, with_logits
 from _options import figure_command, models_option, out_option, settings_option, title_option
 
-from testbed.commands.options import db_option
-from testbed.errors import StoreError
+from testbed.commands.options import db_option, registry_option
+from testbed.errors import StoreError, TestbedError
+from testbed.registry import load_registry
 from testbed.stats.intervals import wilson
 from testbed.store.opening import open_store
 
@@ -40,6 +41,7 @@ class Reliability:
 
 @figure_command()
 @db_option
+@registry_option
 @models_option
 @settings_option
 @click.option("--variant", default="", metavar="NAME", help="Results of partial runs, such as limit=500.")
@@ -51,6 +53,7 @@ class Reliability:
 @out_option("results/figures/calibration")
 def main(
     db: str | None,
+    registry: tuple[str, ...],
     models: tuple[str, ...],
     eval_settings: tuple[str, ...],
     variant: str,
@@ -64,7 +67,7 @@ def main(
     \b
         python plotting/calibration.py --models 'digits_cnn*' --eval-settings digits digits.contrast.3
     """
-    store = open_store(db)
+    store, entries = open_store(db), load_registry(registry)
     found = with_logits(store, models, eval_settings, variant)
     diagrams: dict[tuple[str, str], Reliability] = {}
     for evaluation in found:
@@ -73,8 +76,8 @@ def main(
             break
         try:
             pair = (evaluation.model, evaluation.eval_setting)
-            diagrams[pair] = reliability(answers(store, evaluation), bins, confidence)
-        except StoreError as error:
+            diagrams[pair] = reliability(answers(store, entries, evaluation), bins, confidence)
+        except TestbedError as error:
             click.echo(f"left out: {error}", err=True)
     if not diagrams:
         raise StoreError(f"the {store.where} has no stored logits of these models and settings")

@@ -13,8 +13,9 @@ from _drawing import QUIET, head, new_figure, save, write_text
 from _logits import Answers, answers, with_logits
 from _options import figure_command, out_option, settings_option, title_option
 
-from testbed.commands.options import db_option
-from testbed.errors import StoreError
+from testbed.commands.options import db_option, registry_option
+from testbed.errors import StoreError, TestbedError
+from testbed.registry import Registry, load_registry
 from testbed.stats.paired import difference, mcnemar
 from testbed.store.database import Store
 from testbed.store.opening import open_store
@@ -41,6 +42,7 @@ class Compared:
 @click.argument("first")
 @click.argument("second")
 @db_option
+@registry_option
 @settings_option
 @click.option("--variant", default="", metavar="NAME", help="Results of partial runs, such as limit=500.")
 @click.option(
@@ -53,6 +55,7 @@ def main(
     first: str,
     second: str,
     db: str | None,
+    registry: tuple[str, ...],
     eval_settings: tuple[str, ...],
     variant: str,
     confidence: float,
@@ -65,7 +68,7 @@ def main(
     \b
         python plotting/compare.py digits_cnn digits_mlp --eval-settings 'digits.*'
     """
-    compared = compare(open_store(db), first, second, eval_settings, variant, confidence)
+    compared = compare(open_store(db), load_registry(registry), first, second, eval_settings, variant, confidence)
     if json_file is not None:
         text = json.dumps([asdict(c) for c in compared], indent=1) + "\n"
         write_text(json_file, text)
@@ -75,6 +78,7 @@ def main(
 
 def compare(
     store: Store,
+    registry: Registry,
     first: str,
     second: str,
     eval_settings: tuple[str, ...] = (),
@@ -87,8 +91,8 @@ def compare(
     compared = []
     for setting in sorted(one.keys() & other.keys()):
         try:
-            pair = _same_images(answers(store, one[setting]), answers(store, other[setting]))
-        except StoreError as error:
+            pair = _same_images(*(answers(store, registry, found[setting]) for found in (one, other)))
+        except TestbedError as error:
             click.echo(f"left out: {error}", err=True)
             continue
         if len(pair[0]):

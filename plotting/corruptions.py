@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,11 @@ from _results import Results
 from _settings import SEVERITY
 from _types import TYPES
 
+from testbed.commands.options import registry_option
 from testbed.errors import TestbedError
+from testbed.metrics.aggregates import CorruptionSummary
+from testbed.registry import Registry, load_registry
 
-ALEXNET = Path(__file__).resolve().parents[1] / "registry" / "metadata" / "alexnet_imagenet_c_error.json"
 FEW = 8  # so many models get a curve each
 MOST_BARS = 40
 Family = dict[str, dict[int, str]]  # corruption to severity to setting
@@ -34,16 +35,22 @@ Family = dict[str, dict[int, str]]  # corruption to severity to setting
 
 @figure_command()
 @source_options
+@registry_option
 @settings_option
 @types_option
 @click.option(
     "--clean", metavar="SETTING", help="Severity 0.  [default: the setting without corruption, if there is one]"
 )
-@click.option("--reference-model", metavar="NAME", help="Whose errors are 100 %.  [default: AlexNet's, on imagenet-c]")
+@click.option(
+    "--reference-model",
+    metavar="NAME",
+    help="Whose errors are 100 %.  [default: the baseline of the registered group, as AlexNet on imagenet-c]",
+)
 @highlight_option
 @title_option
 @out_option("results/figures/corruptions")
 def main(
+    registry: tuple[str, ...],
     models: tuple[str, ...],
     eval_settings: tuple[str, ...],
     types: tuple[str, ...],
@@ -66,7 +73,7 @@ def main(
     strong = results.matching(highlight) if highlight else np.zeros(len(results.points), dtype=bool)
     clean = clean or clean_of(base, results.settings)
     save(curves(results, base, family, clean, strong, title), out.with_name(f"{out.name}-curves"))
-    errors, words = reference_errors(results, base, family, reference_model)
+    errors, words = reference_errors(results, load_registry(registry), family, reference_model)
     save(bars(results, family, errors, words, strong, title), out.with_name(f"{out.name}-mce"))
 
 
@@ -172,7 +179,9 @@ def _curve_strong(
 # ---- mean corruption error -------------------------------------------------------------------------------
 
 
-def reference_errors(results: Results, base: str, family: Family, model: str | None) -> tuple[Mapping[str, float], str]:
+def reference_errors(
+    results: Results, registry: Registry, family: Family, model: str | None
+) -> tuple[Mapping[str, float], str]:
     """Summed error in percent of the reference on each corruption that counts, and who it is.
 
     Without any reference a corruption counts as its number of severities, which makes the plain mean error.
@@ -184,12 +193,24 @@ def reference_errors(results: Results, base: str, family: Family, model: str | N
         }
         known = {corruption: error for corruption, error in sums.items() if error > 0}
         return known, f"relative to {results.points[rows[0]].label}"
-    if base.startswith("imagenet-c"):
-        published = json.loads(ALEXNET.read_text(encoding="utf-8"))
-        return {
-            c: 100 * sum(e) for c, e in published.items() if len(family.get(c, ())) == len(e)
-        }, "relative to AlexNet"
+    declared = _declared(registry, family)
+    if declared is not None:
+        errors = declared.baseline.items()
+        whole = {c: 100 * sum(e) for c, e in errors if len(family.get(c, ())) == len(e)}
+        return whole, f"relative to {declared.baseline_model}"
     return {c: 100.0 * len(s) for c, s in family.items()}, "not relative to any model"
+
+
+def _declared(registry: Registry, family: Family) -> CorruptionSummary | None:
+    """The aggregate of a registered group that has these settings and errors of a baseline."""
+    shown = {name for severities in family.values() for name in severities.values()}
+    for aggregate in registry.eval_settings.aggregates.values():
+        for part in getattr(aggregate, "parts", (aggregate,)):
+            if isinstance(part, CorruptionSummary) and shown & {
+                part.pattern.format(corruption=corruption, severity=1) for corruption in part.baseline
+            }:
+                return part
+    return None
 
 
 def mean_corruption_error(

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import stored_results
+import tiny
 from shared_data import PROJECT
+from testbed.registry import Registry
 from testbed.stats.paired import difference, mcnemar
-from testbed.store import published
+from testbed.store import published, queries
 from testbed.store.opening import open_store
 
 from .conftest import IMAGES, MODELS, SHIFTS, add_result, looks_drawn, share
@@ -233,11 +235,23 @@ def test_a_comparison_gives_the_paired_statistics_of_each_setting(small_db, draw
     found = {row["eval_setting"]: row for row in json.loads((tmp_path / "c.json").read_text())}
     assert set(found) == {"toy", *SHIFTS}
     store = open_store(small_db)
-    pair = [answers(store, with_logits(store, [m], ["toy.blur.1"])[0]).correct for m in ("above", "line_b")]
+    pair = [answers(store, Registry(), with_logits(store, [m], ["toy.blur.1"])[0]).correct for m in ("above", "line_b")]
     row, expected = found["toy.blur.1"], difference(*pair)
     assert (row["difference"], row["low"], row["high"]) == pytest.approx((expected.value, expected.low, expected.high))
     assert row["p_value"] == pytest.approx(mcnemar(*pair).p_value)
     assert row["significant"]
+
+
+def test_derived_settings_are_compared_from_their_parents_logits(draw, tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_a", "tiny_b"], ["tiny-even"])
+    where = ("--registry", tiny.REGISTRY, "--db", tmp_path / "results.db", "--eval-settings", "tiny-even")
+    draw("compare", "tiny_a", "tiny_b", *where, "--out", tmp_path / "c.png", "--json", tmp_path / "c.json")
+    (row,) = json.loads((tmp_path / "c.json").read_text())
+    top1 = {r["model"]: r["value"] for r in queries.results(store, None, ["tiny-even"], "top1")}
+    assert row["n"] == 100
+    assert row["difference"] == pytest.approx(top1["tiny_a"] - top1["tiny_b"])
+    draw("calibration", "--models", "tiny_a", *where, "--out", tmp_path / "r.png")
+    assert looks_drawn(tmp_path / "r.png")
 
 
 def test_images_are_matched_by_name_and_odd_metrics_left_out(store, draw, tmp_path):

@@ -131,8 +131,10 @@ def test_resnet50_has_the_corruption_error_of_the_imagenet_c_paper(results):
     """
     from corruptions import chosen_family, mean_corruption_error, reference_errors
 
+    from testbed.registry import load_registry
+
     base, family = chosen_family(results, ("imagenet-c.*_on-disk",))
-    errors, words = reference_errors(results, base, family, None)
+    errors, words = reference_errors(results, load_registry(), family, None)
     assert (base, len(errors), words) == ("imagenet-c_on-disk", 15, "relative to AlexNet")
     value, low, high = mean_corruption_error(results, family, errors)
     resnet50, alexnet = (results.matching([name]).nonzero()[0][0] for name in ("resnet50", "alexnet"))

@@ -93,6 +93,7 @@ class CorruptionSummary:
     clean: str
     corruptions: Sequence[str]
     baseline: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    baseline_model: str = "AlexNet"
     suffix: str = ""  # of the names of the numbers, where a group has several kinds of members
     severities: int = 5
 
