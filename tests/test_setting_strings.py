@@ -52,6 +52,7 @@ def test_rows_are_those_images_with_the_noise_they_have_in_the_whole_setting(tmp
 def test_rows_of_globs_groups_and_lists_of_images(registry):
     assert registry.expand_eval_settings(["rows:0-5@tiny.*"]) == [
         "rows:0-5@tiny.noise",
+        "rows:0-5@tiny.motion_blur",
         "rows:0-5@tiny.batch_noise",
         "rows:0-5@tiny.attack",
     ]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.data.images import EXTENSIONS, read_rgb
+from testbed.data.images import EXTENSIONS, picture_samples
 from testbed.data.labels import class_indices
 from testbed.data.locate import find
-from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
+from testbed.data.samples import UNKNOWN, Dataset, Samples
 from testbed.errors import DataError, EntryError
 
 
@@ -59,21 +59,9 @@ class StandardDataset(Dataset):
             raise DataError(f"no images in {root}: expected class folders{wanted} with jpg, png, ... files in them")
         ids = [relative for relative, _, _ in files]
         targets, space, num_classes = self._targets(ids, root)
-        sizes = np.array([size for _, size, _ in files], dtype=np.int64)
         newest = max(changed for _, _, changed in files)
-
-        def load(index: int) -> object:
-            return read_rgb(root / ids[index])
-
-        return Samples(
-            ids=ids,
-            targets=targets,
-            load=load,
-            fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), sizes.tobytes()),
-            label_space=space,
-            num_classes=num_classes,
-            cache_salt=f"{root.resolve()}:{newest}",
-        )
+        sizes, salt = [size for _, size, _ in files], f"{root.resolve()}:{newest}"
+        return picture_samples(root, ids, targets, sizes, salt, space, num_classes)
 
     def _locate(self, data_roots: Sequence[Path]) -> Path:
         if self.path is None:

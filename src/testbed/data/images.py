@@ -1,10 +1,14 @@
-"""Reading one image file."""
+"""Picture files: reading one, and the samples that many make."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from testbed.data.samples import Samples, fingerprint_of
 from testbed.errors import ImageError
 
 EXTENSIONS = frozenset((".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"))
@@ -19,3 +23,24 @@ def read_rgb(path: Path) -> Any:
             return image.convert("RGB")
     except Exception as error:  # PIL raises many kinds, from OSError to struct.error
         raise ImageError(f"unreadable image {path}: {type(error).__name__}: {error}") from error
+
+
+def picture_samples(
+    root: Path,
+    ids: Sequence[str],
+    targets: np.ndarray,
+    sizes: Sequence[int],
+    cache_salt: str,
+    label_space: str = "own",
+    num_classes: int | None = None,
+) -> Samples:
+    """Picture files below `root`; an id is a path, `sizes` are their bytes."""
+    return Samples(
+        ids=ids,
+        targets=targets,
+        load=lambda index: read_rgb(root / ids[index]),
+        fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.array(sizes, dtype=np.int64).tobytes()),
+        label_space=label_space,
+        num_classes=num_classes,
+        cache_salt=cache_salt,
+    )

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from testbed.data.folders import walk_images
-from testbed.data.images import read_rgb
+from testbed.data.images import picture_samples
 from testbed.data.locate import find
-from testbed.data.samples import Dataset, Samples, fingerprint_of
+from testbed.data.samples import Dataset, Samples
 from testbed.errors import DataError
 
 
@@ -51,19 +51,9 @@ class ListedDataset(Dataset):
             raise DataError(f"{root}: none of the pictures listed in {self.listing} is there")
         ids = [path for path, _, _ in files]
         targets = np.array([_label_of(path, label) for path in ids], dtype=np.int64)
-        sizes = np.array([size for _, size, _ in files], dtype=np.int64)
-
-        def load(index: int) -> object:
-            return read_rgb(root / ids[index])
-
-        return Samples(
-            ids=ids,
-            targets=targets,
-            load=load,
-            fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), sizes.tobytes()),
-            label_space="own",
-            cache_salt=f"{root.resolve()}:{max(time for _, _, time in files)}",
-        )
+        newest = max(changed for _, _, changed in files)
+        sizes, salt = [size for _, size, _ in files], f"{root.resolve()}:{newest}"
+        return picture_samples(root, ids, targets, sizes, salt)
 
     def _labels(self, path: Path) -> dict[str, int]:
         """Label by path, and by file name without its ending."""

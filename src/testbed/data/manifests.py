@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.data.images import read_rgb
+from testbed.data.images import picture_samples
 from testbed.data.labels import class_indices
-from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
+from testbed.data.samples import UNKNOWN, Dataset, Samples
 from testbed.errors import DataError
 
 
@@ -39,20 +39,8 @@ class ManifestDataset(Dataset):
         else:
             indices, space, num_classes = class_indices(names, self.labels, str(path))
             targets = np.array([indices[n] for n in names], dtype=np.int64)
-        sizes = np.array([(base / i).stat().st_size for i in ids], dtype=np.int64)
-
-        def load(index: int) -> object:
-            return read_rgb(base / ids[index])
-
-        return Samples(
-            ids=ids,
-            targets=targets,
-            load=load,
-            fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), sizes.tobytes()),
-            label_space=space,
-            num_classes=num_classes,
-            cache_salt=f"{path.resolve()}:{path.stat().st_mtime_ns}",
-        )
+        sizes, salt = [(base / i).stat().st_size for i in ids], f"{path.resolve()}:{path.stat().st_mtime_ns}"
+        return picture_samples(base, ids, targets, sizes, salt, space, num_classes)
 
 
 def _read_rows(path: Path) -> tuple[list[str], list[str] | None]:
