@@ -61,7 +61,8 @@ class StandardDataset(Dataset):
         targets, space, num_classes = self._targets(ids, root)
         newest = max(changed for _, _, changed in files)
         sizes, salt = [size for _, size, _ in files], f"{root.resolve()}:{newest}"
-        return picture_samples(root, ids, targets, sizes, salt, space, num_classes)
+        labelled = self.labels != "none" and bool((targets >= 0).any())
+        return picture_samples(root, ids, targets, sizes, salt, space, num_classes, folders_are_classes=labelled)
 
     def _locate(self, data_roots: Sequence[Path]) -> Path:
         if self.path is None:

@@ -33,6 +33,7 @@ def picture_samples(
     cache_salt: str,
     label_space: str = "own",
     num_classes: int | None = None,
+    folders_are_classes: bool = False,
 ) -> Samples:
     """Picture files below `root`; an id is a path, `sizes` are their bytes."""
     return Samples(
@@ -42,5 +43,6 @@ def picture_samples(
         fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.array(sizes, dtype=np.int64).tobytes()),
         label_space=label_space,
         num_classes=num_classes,
+        folders_are_classes=folders_are_classes,
         cache_salt=cache_salt,
     )

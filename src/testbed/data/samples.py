@@ -25,6 +25,7 @@ class Samples:
     fingerprint: str  # of ids, targets and sizes: equal data, equal fingerprint, on every machine
     label_space: str  # "imagenet": targets are the 1000 class indices; "own": the dataset's own numbering
     num_classes: int | None = None  # how many columns the labels need; None where only the metric knows
+    folders_are_classes: bool = False  # the first folder of an id gave its label
     cache_salt: str = ""  # what tells two copies of the data apart on this machine (place, times)
 
     def __len__(self) -> int:
