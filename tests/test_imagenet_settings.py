@@ -281,7 +281,7 @@ def test_tenth_of_a_corrupted_set_is_read_from_the_whole_one(tmp_path):
     for i in range(60):
         picture(tmp_path / "val" / WNIDS[i // 50] / f"ILSVRC2012_val_{i:08d}.JPEG", i // 50)
     name = "imagenet-c.gaussian_noise.1_in-memory"
-    found = evaluated(tmp_path, f"{name}_10percent")
+    found = evaluated(tmp_path, name, f"{name}_10percent")
     assert found[f"{name}_10percent"]["top1"]["n"] == 5  # 36 45 15 36 45: drawn with replacement
     store = open_store(str(tmp_path / "results.db"))
     whole = testbed.logits("reader", name, db=str(tmp_path / "results.db"))

@@ -167,6 +167,10 @@ class Registry:
         for path, error in self.broken.items():
             if _mentions(path, name):
                 return UnknownName(f"{shelf.kind} '{name}' is in {path}, which could not be loaded: {error}")
+        if members := shelf.expand(name):
+            return UnknownName(
+                f"'{name}' stands for {len(members)} of them, expected one {shelf.kind}: {members[0]}, ..."
+            )
         near = near_names(name, shelf.all_words()) or f"; `python db.py {shelf.list_command}` lists them"
         broken = f" ({len(self.broken)} registry file(s) could not be loaded)" if self.broken else ""
         return UnknownName(f"no {shelf.kind}, group or tag '{name}'{near}{broken}")

@@ -66,6 +66,17 @@ def test_asking_for_a_derived_setting_runs_its_parent_once(tmp_path):
     assert [p.setting.name for p in report.outcome.derived] == ["tiny-some"]
 
 
+def test_some_images_alone_are_run_without_the_others_and_with_the_noise_they_have_there(tmp_path):
+    alone, store = tiny.run(tmp_path / "alone", ["tiny_a"], ["tiny.noise-some"])
+    assert [(p.setting.name, p.n_images) for p in alone.outcome.completed] == [("tiny.noise-some", 4)]
+    both, whole = tiny.run(tmp_path / "both", ["tiny_a"], ["tiny.noise", "tiny.noise-some"])
+    assert [p.setting.name for p in both.outcome.derived] == ["tiny.noise-some"]
+    some = [tiny.logits(s, "tiny_a", "tiny.noise-some") for s in (store, whole)]
+    np.testing.assert_allclose(*some, atol=1e-4)
+    again, _ = tiny.run(tmp_path / "alone", ["tiny_a"], ["tiny.noise"])
+    assert [p.setting.name for p in again.outcome.completed] == ["tiny.noise"]
+
+
 def test_model_that_votes_among_the_sublist_is_run_and_not_derived(tmp_path):
     report, store = tiny.run(tmp_path, ["tiny_votes"], ["tiny-even"])
     assert [p.setting.name for p in report.outcome.completed] == ["tiny-even"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from testbed.commands import checking, data, exchanging, groups, listing, managing, reading
+from testbed.commands import checking, data, exchanging, groups, listing, managing, measuring, reading
 from testbed.commands.action import Action, Context
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
@@ -19,6 +19,7 @@ ACTIONS: tuple[Action, ...] = (
     *listing.ACTIONS,
     *reading.ACTIONS,
     *groups.ACTIONS,
+    *measuring.ACTIONS,
 )
 
 

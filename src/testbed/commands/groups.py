@@ -25,7 +25,7 @@ _MOST_MISSING = 5
 class StoredResults:
     """What is stored of one model, as an aggregate sees it (testbed.metrics.aggregates.StoredGroup)."""
 
-    def __init__(self, context: Context, model: str, members: Sequence[str]) -> None:
+    def __init__(self, context: Context, model: str, members: Sequence[str], variant: str | None = None) -> None:
         from testbed.store import queries
 
         known = queries.model_names(context.store)
@@ -34,7 +34,7 @@ class StoredResults:
         self.members = members
         self._context, self._model = context, model
         rows = [r for r in queries.all_results(context.store) if r["model"] == model and r["source"] == "own"]
-        self.variant = self._fullest(rows)
+        self.variant = self._fullest(rows) if variant is None else variant
         self._metrics: dict[str, dict[str, Estimate]] = {}
         for r in queries.results(context.store, [model], variant=self.variant):
             found = Estimate(r["value"], r["ci_low"], r["ci_high"], r["n"])
@@ -78,7 +78,7 @@ class StoredResults:
 
     def of(self, model: str) -> StoredResults | None:
         try:
-            return StoredResults(self._context, model, self.members)
+            return StoredResults(self._context, model, self.members, self.variant)
         except UnknownName:
             return None
 
@@ -91,14 +91,14 @@ def print_group(context: Context, pair: tuple[str, str]) -> None:
         raise UnknownName(f"no group '{group}'{near_names(group, shelf.groups)}")
     stored = StoredResults(context, model, shelf.expand(group))
     aggregate = shelf.aggregates.get(group)
+    n = len(stored.members)
+    if len(stored.missing) == n:
+        raise TestbedError(f"{model} has been run on none of the {n} settings of '{group}'")
     numbers = dict(aggregate(stored)) if aggregate is not None else {}
     if context.style != "table":
         rows = [{"metric": name, **vars(e)} for name, e in numbers.items()]
         context.print(rows, ["metric", "value", "ci_low", "ci_high", "n"])
         return
-    n = len(stored.members)
-    if len(stored.missing) == n:
-        raise TestbedError(f"{model} has been run on none of the {n} settings of '{group}'")
     variant = f" ({stored.variant})" if stored.variant else ""
     click.echo(f"{model} on {group}{variant}: {n - len(stored.missing)} of {n} settings\n")
     if n <= _MOST_MEMBERS:

@@ -186,12 +186,23 @@ def _nll_slope(logits: np.ndarray, targets: np.ndarray, known: np.ndarray, inver
     return slope / len(known), curvature / len(known)
 
 
+def calibration_at(logits: np.ndarray, targets: np.ndarray, temperature: float = 1.0) -> dict[str, Estimate]:
+    """All of the above for logits / temperature."""
+    found = scores(logits, targets, temperature)
+    return {
+        "ece": ece_of(found),
+        "adaptive_ece": adaptive_ece_of(found),
+        "nll": nll_of(found),
+        "brier": brier_of(found),
+        "selective_risk": selective_risk_of(found),
+    }
+
+
 def calibration(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     """metrics_fn: all of the above, and what is left after a temperature fitted on the other half of the images."""
     known = np.flatnonzero(targets >= 0)
     if len(known) < 2:
         return {}
-    found = scores(logits, targets)
     halves = known[::2], known[1::2]
     temperatures = [fit_temperature(logits[half], targets[half]) for half in halves]
     # Each half is judged at the temperature of the other one.
@@ -199,11 +210,7 @@ def calibration(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     cooled = Scores(*(np.concatenate([getattr(p, f) for p in parts]) for f in Scores.__dataclass_fields__))
     low, high = sorted(temperatures)
     return {
-        "ece": ece_of(found),
-        "adaptive_ece": adaptive_ece_of(found),
-        "nll": nll_of(found),
-        "brier": brier_of(found),
-        "selective_risk": selective_risk_of(found),
+        **calibration_at(logits, targets),
         "temperature": Estimate((low + high) / 2, n=len(known)),
         "ece_at_temperature": ece_of(cooled),
         "nll_at_temperature": nll_of(cooled),

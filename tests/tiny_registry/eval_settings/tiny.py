@@ -42,7 +42,8 @@ def _features(images, model):
 
 for _setting in (
     EvalSetting(name="tiny", dataset=_TINY, size=200, tags=["tiny"]),
-    EvalSetting(name="tiny.noise", dataset=_TINY, perturbation_fn_cpu=_noise),
+    EvalSetting(name="tiny.noise", dataset=_TINY, perturbation_fn_cpu=_noise, size=200),
+    EvalSetting(name="tiny.noise-some", derived_from="tiny.noise", idx_subsample_list=(7, 3, 3, 11)),
     EvalSetting(name="tiny.motion_blur", dataset=_TINY, perturbation_fn_cpu=corruption("motion_blur", 3)),
     EvalSetting(name="tiny.batch_noise", dataset=_TINY, perturbation_fn_gpu=_batch_noise),
     EvalSetting(name="tiny.attack", dataset=_TINY, perturbation_fn_gpu=_negative, adversarial_attack={"eps": 1}),
