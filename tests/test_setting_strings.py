@@ -52,6 +52,7 @@ def test_rows_are_those_images_with_the_noise_they_have_in_the_whole_setting(tmp
 def test_rows_of_globs_groups_and_lists_of_images(registry):
     assert registry.expand_eval_settings(["rows:0-5@tiny.*"]) == [
         "rows:0-5@tiny.noise",
+        "rows:0-5@tiny.noise-some",
         "rows:0-5@tiny.motion_blur",
         "rows:0-5@tiny.batch_noise",
         "rows:0-5@tiny.attack",
@@ -172,6 +173,55 @@ def test_published_sets_run_each_on_its_own_arrays(tmp_path, published):
     assert targets == [2, 3, 4]
     assert metrics(store, f"autoeval:{published}/cifar-10.1-c/fog") == ["top1", "top5", "nll", "brier", "ece"]
     assert metrics(store, f"autoeval:{published}/cifar10-f-32/Sept_24") == []
+
+
+# ---- lists -----------------------------------------------------------------------------------------------
+
+
+def top1(store, setting):
+    (found,) = [
+        m for m in queries.metrics_of(store, queries.completed(store, "tiny_a", setting).id) if m["name"] == "top1"
+    ]
+    return found
+
+
+def listed(path, labels):
+    path.write_text("image,label\n" + "".join(f"pictures/{n}.png,{label}\n" for n, label in enumerate(labels)))
+    return f"manifest:{path}"
+
+
+def test_any_of_several_labels_in_a_list_is_right(tmp_path, image_folder):
+    image_folder([f"{n}.png" for n in range(6)], size=8)
+    plain = listed(tmp_path / "plain.csv", [9, 9, 9, 9, 9, 9])
+    _, store = tiny.run(tmp_path, ["tiny_a"], [plain])
+    assert metrics(store, plain) == ["top1", "top5"]
+    predicted = stored(store, plain)[0].argmax(axis=1)
+    wrong = (predicted + 1) % 10
+    right = [f"{w};{p}" for w, p in zip(wrong, predicted, strict=True)]
+    several = listed(tmp_path / "several.csv", [*right[:3], f"{wrong[3]}+{(wrong[3] + 1) % 10}", wrong[4], ""])
+    report, store = tiny.run(tmp_path, ["tiny_a"], [several])
+    assert not report.failed
+    assert stored(store, several)[2] == [*wrong[:5], -1]
+    assert (top1(store, several)["value"], top1(store, several)["n"]) == (60, 5)
+
+
+def test_labels_of_a_list_are_held_to_the_classes_of_the_model(tmp_path, image_folder):
+    image_folder(["0.png"], size=8)
+    for number, (label, message) in enumerate(
+        [("12", "an image of '{}' has label 12"), ("1;12", "expected labels below 10"), ("hen", "'{}' has 1000")]
+    ):
+        name = listed(tmp_path / f"{number}.csv", [label])
+        report, _ = tiny.run(tmp_path, ["tiny_a"], [name])
+        assert message.format(name) in tiny.failure(report)
+
+
+def test_file_in_the_place_of_a_folder_is_pointed_to_the_list(tmp_path, image_folder):
+    image_folder(["0.png"])
+    path = listed(tmp_path / "list.csv", [0]).removeprefix("manifest:")
+    report, _ = tiny.run(tmp_path, ["tiny_a"], [f"folder:{path}"])
+    assert tiny.failure(report).startswith(
+        f"dataset folder {path} is a file, expected a folder; manifest:FILE.csv reads a list"
+    )
 
 
 # ---- without labels --------------------------------------------------------------------------------------

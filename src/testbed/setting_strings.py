@@ -21,6 +21,7 @@ from testbed.data.manifests import ManifestDataset
 from testbed.entries import EvalSetting
 from testbed.errors import EntryError
 from testbed.metrics.classification import classification
+from testbed.metrics.multilabel import SeveralLabels
 
 if TYPE_CHECKING:
     from testbed.registry import Registry
@@ -55,7 +56,8 @@ def _folder(name: str, path: str, registry: Registry) -> EvalSetting:
 
 
 def _manifest(name: str, path: str, registry: Registry) -> EvalSetting:
-    return EvalSetting(name=name, dataset=ManifestDataset(csv=path), tags=("manifest",))
+    dataset = ManifestDataset(csv=path)
+    return EvalSetting(name=name, dataset=dataset, metrics_fn=SeveralLabels(dataset.several_labels), tags=("manifest",))
 
 
 def _array(name: str, path: str, registry: Registry) -> EvalSetting:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 
 import numpy as np
@@ -25,6 +26,7 @@ def opened(folder, **how):
         (["0", "1", "10", "2"], "auto", [0, 1, 10, 2], "own", None),
         (["00", "01", "999"], "auto", [0, 1, 999], "imagenet", 1000),
         (["cat", "dog", "zebra"], "auto", [0, 1, 2], "own", 3),
+        (["hen", "ostrich", "zebra"], "auto", [8, 9, 340], "imagenet", 1000),
         (["3", "cat", "n01440764"], "auto", [0, 1, 2], "own", 3),
         (["10", "2"], "sorted", [0, 1], "own", 2),
         (["cat", "n01440764"], "none", [UNKNOWN, UNKNOWN], "own", None),
@@ -55,7 +57,9 @@ def test_folders_0_to_999_keep_their_numbers_although_they_sort_as_strings(tmp_p
     [
         (["n01440764", "cat"], "imagenet", "expected ImageNet wnids, got cat (1 of 2 class names"),
         (["n00000000"], "auto", "expected ImageNet wnids, got n00000000"),
-        (["0", "cat"], "integer", "expected integer class names, got '0'"),
+        (["0", "cat"], "integer", "expected integer class names, got 'cat'"),
+        (["99999999999999999999"], "auto", "expected class numbers up to 2147483647, got 99999999999999999999"),
+        (["crane", "hen"], "auto", "got 'crane': call it n02012849 or n03126707"),
     ],
 )
 def test_class_names_that_break_the_rule_are_named(image_folder, names, labels, message):
@@ -101,8 +105,45 @@ def test_missing_dataset_says_where_to_put_it_and_how_to_get_it(tmp_path):
 
 def test_file_in_the_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "val").write_text("a tar that was never unpacked")
-    with pytest.raises(DataError, match="does not exist: expected class folders"):
+    with pytest.raises(DataError, match=r"val is a file, expected a folder; manifest:FILE\.csv reads a list"):
         StandardDataset(name="val").open([tmp_path])
+
+
+def test_broken_link_among_pictures_fails_by_its_name(image_folder):
+    folder = image_folder(["cat/a.png"])
+    (folder / "cat" / "gone.png").symlink_to(folder / "nowhere.png")
+    (folder / "cat" / "itself.png").symlink_to("itself.png")
+    samples = opened(folder)
+    assert list(samples.ids) == ["cat/a.png", "cat/gone.png", "cat/itself.png"]
+    for index in (1, 2):
+        with pytest.raises(ImageError, match=f"unreadable image {folder / samples.ids[index]}"):
+            samples.load(index)
+
+
+def test_links_are_followed_but_not_in_a_circle(image_folder):
+    elsewhere = image_folder(["b.png"], root="elsewhere")
+    folder = image_folder(["3/a.png", "4/deep/a.png"])
+    (folder / "3" / "back").symlink_to(folder)
+    (folder / "4" / "deep" / "up").symlink_to("..")
+    (folder / "5").symlink_to(elsewhere)
+    (folder / "6").symlink_to(elsewhere)
+    (elsewhere / "round").symlink_to(folder)
+    assert list(opened(folder).ids) == ["3/a.png", "4/deep/a.png", "5/b.png", "6/b.png"]
+
+
+def test_folder_that_cannot_be_read_is_named(image_folder, monkeypatch):
+    folder = image_folder(["cat/a.png", "dog/a.png"])
+    scan = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("dog"):  # a test run by root may read everything
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(DataError) as error:
+        opened(folder)
+    assert str(error.value) == f"folder {folder / 'dog'} cannot be read: Permission denied"
 
 
 def test_later_roots_and_other_spellings_are_searched(tmp_path, image_folder):

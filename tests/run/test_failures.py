@@ -4,6 +4,7 @@ import errno
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import tiny
@@ -31,6 +32,23 @@ def test_failure_is_recorded_in_words_and_others_go_on(tmp_path, model, setting,
     failed = [e for e in queries.evaluations(store, model, setting) if e.status == "failed"]
     assert [words in e.row["error"] for e in failed] == [True]
     assert queries.completed(store, "tiny_b", "tiny.noise")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "came"),
+    [
+        (lambda logits: (logits, logits), "a tuple of Tensor, Tensor"),
+        (lambda logits: {"out": logits, "aux": logits}, "a dict with out, aux"),
+        (lambda logits: "cat", "a str"),
+    ],
+)
+def test_model_that_gives_no_tensor_is_told_what_it_gave(outputs, came):
+    from testbed.errors import ModelError
+    from testbed.run.classifier import _as_matrix
+
+    with pytest.raises(ModelError) as error:
+        _as_matrix(outputs(torch.zeros(4, 10)), 4, "m")
+    assert str(error.value) == f"model 'm': expected a tensor of logits, got {came}"
 
 
 def test_model_that_cannot_be_loaded_fails_all_its_pairs_alike(tmp_path):
@@ -150,12 +168,12 @@ def test_skipped_images_are_counted_and_left_out_of_metrics(tmp_path, pictures, 
 
 
 def test_images_are_decoded_once_for_all_models(tmp_path, pictures, monkeypatch):
-    from testbed.data import folders
+    from testbed.data import images
 
     (tmp_path / "folder/bee/2.jpg").unlink()
     _three_classes(monkeypatch)
-    read, decoded = folders.read_rgb, []
-    monkeypatch.setattr(folders, "read_rgb", lambda path: (decoded.append(path.name), read(path))[1])
+    read, decoded = images.read_rgb, []
+    monkeypatch.setattr(images, "read_rgb", lambda path: (decoded.append(path.name), read(path))[1])
     _, store = tiny.run(tmp_path, ["tiny_a", "tiny_b"], ["tiny-folder"], data_roots=(pictures,))
     assert len(decoded) == 11
     cached = tiny.logits(store, "tiny_b", "tiny-folder")

@@ -20,8 +20,8 @@ from testbed.errors import DataError, EntryError
 class StandardDataset(Dataset):
     """Images in one folder per class: `name` under a data root, or anywhere by `path`.
 
-    labels: "auto" (wnids, integers, or sorted names), "imagenet", "integer", "sorted", or "none" for
-    pictures without labels, which may then lie in the folder itself; "if-any" is "none" where all of them
+    labels: "auto" (wnids, integers, names of ImageNet classes, or sorted names), "imagenet", "integer", "sorted", or
+    "none" for pictures without labels, which may then lie in the folder itself; "if-any" is "none" where all of them
     lie there, and else "auto".
     classes: label of each class folder, for sets that number them in their own way; other folders are left out.
     """
@@ -70,6 +70,8 @@ class StandardDataset(Dataset):
             root = find(self.name, self.also, data_roots, "a folder of class folders", self.source)
         else:
             root = Path(self.path).expanduser()
+        if root.is_file():
+            raise DataError(f"dataset folder {root} is a file, expected a folder; manifest:FILE.csv reads a list")
         if not root.is_dir():
             raise DataError(f"dataset folder {root} does not exist: expected class folders with images")
         return root
@@ -95,16 +97,48 @@ class StandardDataset(Dataset):
 
 
 def walk_images(root: Path) -> list[tuple[str, int, int]]:
-    """(path from root with /, size, time of change) of every image below `root`."""
+    """(path from root with /, size, time of change) of every image below `root`.
+
+    Links are followed, but not back to a folder on the way to them. A broken link to a picture has size 0 and fails
+    by its name when it is read.
+    """
     found: list[tuple[str, int, int]] = []
-    pending = [("", str(root))]
+    pending: list[tuple[str, str, tuple[str, ...]]] = [("", str(root), ())]  # the last: folders that links led out of
     while pending:
-        prefix, folder = pending.pop()
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir():
-                    pending.append((f"{prefix}{entry.name}/", entry.path))
-                elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.name[0] != ".":
-                    stat = entry.stat()
-                    found.append((prefix + entry.name, stat.st_size, stat.st_mtime_ns))
+        prefix, folder, trail = pending.pop()
+        for entry in _entries(folder):
+            if _is_folder(entry):
+                way = (*trail, os.path.realpath(folder)) if entry.is_symlink() else trail
+                if way is trail or not _leads_back(entry.path, way):
+                    pending.append((f"{prefix}{entry.name}/", entry.path, way))
+            elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.name[0] != ".":
+                found.append((prefix + entry.name, *_size_and_time(entry)))
     return found
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise DataError(f"folder {folder} cannot be read: {error.strerror}") from error
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _leads_back(link: str, way: Sequence[str]) -> bool:
+    target = os.path.realpath(link)
+    return any(os.path.commonpath((target, folder)) == target for folder in way)
+
+
+def _size_and_time(entry: os.DirEntry[str]) -> tuple[int, int]:
+    try:
+        stat = entry.stat()
+    except OSError:
+        return 0, 0
+    return stat.st_size, stat.st_mtime_ns

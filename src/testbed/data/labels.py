@@ -1,11 +1,11 @@
-"""From class names to class indices: ImageNet's wnids, integers, or the names in sorted order."""
+"""From class names to class indices: ImageNet's wnids and names, integers, or the names in sorted order."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,18 +14,46 @@ from testbed.data.samples import UNKNOWN
 from testbed.errors import DataError, EntryError
 
 _WNID = re.compile(r"n\d{8}")
+_NUMBER = re.compile(r"-?\d+(\.\d*)?")
+_HIGHEST = 2**31 - 1
+
+
+@cache
+def _imagenet_classes() -> tuple[tuple[str, str], ...]:
+    """wnid and name of each class; synonyms are joined by commas."""
+    text = files("testbed").joinpath("data/imagenet_classes.json").read_text(encoding="utf-8")
+    return tuple((entry["wnid"], entry["name"]) for entry in json.loads(text))
 
 
 @cache
 def imagenet_wnids() -> tuple[str, ...]:
     """The 1000 synset ids in the order of the classifiers' outputs."""
-    text = files("testbed").joinpath("data/imagenet_classes.json").read_text(encoding="utf-8")
-    return tuple(entry["wnid"] for entry in json.loads(text))
+    return tuple(wnid for wnid, _ in _imagenet_classes())
 
 
 @cache
 def _imagenet_index() -> dict[str, int]:
     return {wnid: index for index, wnid in enumerate(imagenet_wnids())}
+
+
+@cache
+def _imagenet_names() -> dict[str, list[int]]:
+    """The classes a name may mean: those of which it is the first name, or else all that have it. wnids are names too.
+
+    A partridge is the class partridge and not the ruffed grouse, which is also called so; crane remains two classes.
+    """
+    first: dict[str, list[int]] = {}
+    every: dict[str, list[int]] = {}
+    for index, (wnid, name) in enumerate(_imagenet_classes()):
+        synonyms = [_plain(word) for word in name.split(", ")]
+        first.setdefault(synonyms[0], []).append(index)
+        for word in {*synonyms, _plain(name), wnid}:
+            every.setdefault(word, []).append(index)
+    return every | first
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").lower()
 
 
 @cache
@@ -51,37 +79,80 @@ def imagenet_columns(classes: tuple[str, ...] | str) -> tuple[int, ...]:
     return tuple(place.get(wnid, UNKNOWN) for wnid in imagenet_wnids())
 
 
-def class_indices(names: Sequence[str], rule: str, where: str) -> tuple[dict[str, int], str, int | None]:
+def class_indices(
+    names: Sequence[str], rule: str, where: str, lines: Mapping[str, int] | None = None
+) -> tuple[dict[str, int], str, int | None]:
     """Index of each class name, the label space, and how many classes that space has.
 
-    rule "auto": wnids take their place among the 1000, integers stand for themselves (so that folders
-    0..999 are not mislabelled by sorting them as strings), other names count in sorted order.
+    rule "auto": wnids and ImageNet's names take their place among the 1000, integers stand for themselves (so that
+    folders 0..999 are not mislabelled by sorting them as strings), other names count in sorted order.
+    lines: where each name stands in a list. A name in a list that does not fit the others is refused, whereas folders
+    are looked over by testbed.data.audit.
     """
+    if rule not in ("auto", "imagenet", "integer", "sorted"):
+        raise DataError(f"{where}: labels must be auto, imagenet, integer or sorted, got {rule!r}")
     distinct = sorted(set(names))
+    places = {n: f"{where}, line {lines[n]}" if lines is not None else where for n in distinct}
     if rule == "auto":
-        if all(_WNID.fullmatch(n) for n in distinct):
-            rule = "imagenet"
-        elif all(n.isdecimal() for n in distinct):
-            rule = "integer"
-        else:
-            rule = "sorted"
+        rule = _rule_for(distinct)
+        if rule == "sorted" and lines is not None:
+            _refuse_misfits(places)
     if rule == "imagenet":
-        known = _imagenet_index()
-        strangers = [n for n in distinct if n not in known]
-        if strangers:
-            raise DataError(
-                f"{where}: expected ImageNet wnids, got {', '.join(strangers[:3])} "
-                f"({len(strangers)} of {len(distinct)} class names are not among the 1000)"
-            )
-        return {n: known[n] for n in distinct}, "imagenet", 1000
+        return _wnid_indices(places), "imagenet", 1000
+    if rule == "name":
+        return _name_indices(places), "imagenet", 1000
     if rule == "integer":
-        try:
-            mapping = {n: int(n) for n in distinct}
-        except ValueError:
-            raise DataError(f"{where}: expected integer class names, got {distinct[0]!r}") from None
-        highest = max(mapping.values())
+        mapping = _integers(places)
         # 0..999 is how ImageNetV2 and others name the ImageNet classes.
-        return (mapping, "imagenet", 1000) if highest == 999 else (mapping, "own", None)
-    if rule == "sorted":
-        return {n: i for i, n in enumerate(distinct)}, "own", len(distinct)
-    raise DataError(f"{where}: labels must be auto, imagenet, integer or sorted, got {rule!r}")
+        return (mapping, "imagenet", 1000) if max(mapping.values()) == 999 else (mapping, "own", None)
+    return {n: i for i, n in enumerate(distinct)}, "own", len(distinct)
+
+
+def _rule_for(names: Sequence[str]) -> str:
+    if all(_WNID.fullmatch(n) for n in names):
+        return "imagenet"
+    if all(n.isdecimal() for n in names):
+        return "integer"
+    return "name" if all(_plain(n) in _imagenet_names() for n in names) else "sorted"
+
+
+def _wnid_indices(places: Mapping[str, str]) -> dict[str, int]:
+    known = _imagenet_index()
+    strangers = [n for n in places if n not in known]
+    if strangers:
+        raise DataError(
+            f"{places[strangers[0]]}: expected ImageNet wnids, got {', '.join(strangers[:3])} "
+            f"({len(strangers)} of {len(places)} class names are not among the 1000)"
+        )
+    return {n: known[n] for n in places}
+
+
+def _name_indices(places: Mapping[str, str]) -> dict[str, int]:
+    known = _imagenet_names()
+    for name, place in places.items():
+        wnids = [imagenet_wnids()[index] for index in known[_plain(name)]]
+        if len(wnids) > 1:
+            raise DataError(
+                f"{place}: expected names of one ImageNet class each, got {name!r}: call it {' or '.join(wnids)}"
+            )
+    return {n: known[_plain(n)][0] for n in places}
+
+
+def _integers(places: Mapping[str, str]) -> dict[str, int]:
+    for name, place in places.items():
+        if not name.isdecimal():
+            raise DataError(f"{place}: expected integer class names, got {name!r}")
+        if len(name.lstrip("0")) > len(str(_HIGHEST)) or int(name) > _HIGHEST:  # int() refuses thousands of digits
+            raise DataError(f"{place}: expected class numbers up to {_HIGHEST}, got {name}")
+    return {n: int(n) for n in places}
+
+
+def _refuse_misfits(places: Mapping[str, str]) -> None:
+    """Numbers that are no class numbers, and what is no wnid or integer where most names are."""
+    for name, place in places.items():
+        if _NUMBER.fullmatch(name) and not name.isdecimal():
+            raise DataError(f"{place}: expected class numbers 0, 1, 2, ... or nothing for no label, got {name}")
+    for what, fits in (("ImageNet wnids", _WNID.fullmatch), ("class numbers", str.isdecimal)):
+        others = [n for n in places if not fits(n)]
+        if len(others) < len(places) / 2:
+            raise DataError(f"{places[others[0]]}: expected {what} as most labels are, got {others[0]!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,17 @@ from testbed.data.labels import class_indices
 from testbed.data.samples import UNKNOWN, Dataset, Samples
 from testbed.errors import DataError
 
+_JOINT = re.compile(r"[;+]")
+_NEARLY_LABEL = frozenset(("label", "labels", "class", "target", "category"))
+
 
 @dataclass(frozen=True)
 class ManifestDataset(Dataset):
-    """A CSV with the columns `image` (path, from the CSV's own folder) and, unless unlabelled, `label`."""
+    """A CSV with the columns `image` (path, from the CSV's own folder) and, unless unlabelled, `label`.
+
+    A picture may have several labels joined by ; or +, the first of which is its target, or none (an empty cell).
+    The metric testbed.metrics.multilabel.SeveralLabels counts all of them.
+    """
 
     csv: str | os.PathLike[str]
     labels: str = "auto"
@@ -29,32 +37,82 @@ class ManifestDataset(Dataset):
 
     def open(self, data_roots: Sequence[Path]) -> Samples:
         path = Path(self.csv).expanduser()
-        ids, names = _read_rows(path)
-        base = path.parent
-        missing = next((i for i in ids if not (base / i).is_file()), None)
+        rows = _read_rows(path)
+        ids, base = [row.image for row in rows], path.parent
+        missing = next((i for i in ids if not os.path.isfile(base / i)), None)
         if missing is not None:
             raise DataError(f"{path}: lists {missing}, but there is no such file below {base}")
-        if names is None:
-            targets, space, num_classes = np.full(len(ids), UNKNOWN, dtype=np.int64), "own", None
-        else:
-            indices, space, num_classes = class_indices(names, self.labels, str(path))
-            targets = np.array([indices[n] for n in names], dtype=np.int64)
+        indices, space, num_classes = _indices(rows, self.labels, path)
+        targets = np.array([indices[row.labels[0]] if row.labels else UNKNOWN for row in rows], dtype=np.int64)
         sizes, salt = [(base / i).stat().st_size for i in ids], f"{path.resolve()}:{path.stat().st_mtime_ns}"
         return picture_samples(base, ids, targets, sizes, salt, space, num_classes)
 
+    def several_labels(self) -> dict[str, tuple[int, ...]]:
+        """All labels of each picture that has several."""
+        path = Path(self.csv).expanduser()
+        rows = _read_rows(path)
+        indices, _, _ = _indices(rows, self.labels, path)
+        return {row.image: tuple(indices[n] for n in row.labels) for row in rows if len(row.labels) > 1}
 
-def _read_rows(path: Path) -> tuple[list[str], list[str] | None]:
+
+@dataclass(frozen=True)
+class _Row:
+    line: int
+    image: str
+    labels: tuple[str, ...]
+
+
+def _indices(rows: Sequence[_Row], rule: str, path: Path) -> tuple[dict[str, int], str, int | None]:
+    lines = {name: row.line for row in reversed(rows) for name in row.labels}  # the first line that has it
+    if not lines:
+        return {}, "own", None
+    return class_indices(list(lines), rule, f"manifest {path}", lines)
+
+
+def _read_rows(path: Path) -> list[_Row]:
+    head, *table = _read_cells(path) or [(1, [])]
+    columns = head[1]
+    if not table:
+        raise DataError(f"manifest {path} lists no images: expected a header line and one line per image")
+    if "image" not in columns:
+        raise DataError(f"manifest {path}: expected a column 'image', got {', '.join(columns)}")
+    if "label" not in columns and any(c.lower() in _NEARLY_LABEL for c in columns):
+        raise DataError(f"manifest {path}: expected a column 'label', got {', '.join(columns)}")
+    rows = [_row(columns, cells, line, path) for line, cells in table]
+    _refuse_differing(rows, path)
+    return rows
+
+
+def _read_cells(path: Path) -> list[tuple[int, list[str]]]:
+    """Number and cells of each line that is not blank."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError) as error:
+            reader = csv.reader(file, skipinitialspace=True)
+            return [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"manifest {path} cannot be read: {getattr(error, 'strerror', error)}") from error
-    if not rows:
-        raise DataError(f"manifest {path} lists no images: expected a header line and one line per image")
-    if "image" not in rows[0]:
-        raise DataError(f"manifest {path}: expected a column 'image', got {', '.join(rows[0])}")
-    short = next((line for line, r in enumerate(rows, start=2) if None in r.values()), None)
-    if short is not None:
-        raise DataError(f"manifest {path}, line {short}: expected {len(rows[0])} cells, got fewer")
-    names = [r["label"] for r in rows] if "label" in rows[0] else None
-    return [r["image"] for r in rows], names
+
+
+def _row(columns: Sequence[str], cells: Sequence[str], line: int, path: Path) -> _Row:
+    where = f"manifest {path}, line {line}"
+    if len(cells) != len(columns):
+        raise DataError(f"{where}: expected {len(columns)} cells, got {len(cells)}")
+    found = dict(zip(columns, cells, strict=True))
+    if not found["image"]:
+        raise DataError(f"{where}: expected the path of an image, got an empty cell")
+    cell = found.get("label", "")
+    labels = tuple(name.strip() for name in _JOINT.split(cell)) if cell else ()
+    if "" in labels:
+        raise DataError(f"{where}: expected a label or several joined by ; or +, got {cell!r}")
+    return _Row(line, found["image"], labels)
+
+
+def _refuse_differing(rows: Sequence[_Row], path: Path) -> None:
+    first: dict[str, _Row] = {}
+    for row in rows:
+        other = first.setdefault(row.image, row)
+        if other.labels != row.labels:
+            raise DataError(
+                f"manifest {path}, line {row.line}: expected the labels that {row.image} has in line {other.line}, "
+                f"got others; several labels of a picture are joined in one line, as in 3;5"
+            )

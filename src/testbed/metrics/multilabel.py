@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from testbed.metrics.accuracy import accuracy_topk
 from testbed.metrics.estimate import Estimate, share
 
-_VAL_NUMBER = re.compile(r"ILSVRC2012_val_0*(\d+)\.")
+_VAL_NUMBER = re.compile(r"ILSVRC2012_val_0*(\d+)[._]")
+_CLASS_NUMBERS = re.compile(r"\d+(\+\d+)*")
 
 
 def multilabel_accuracy(logits: np.ndarray, labels: Sequence[Collection[int]]) -> dict[str, Estimate]:
@@ -37,6 +39,33 @@ class ValidationLabels:
 
 
 @dataclass(frozen=True)
+class SeveralLabels:
+    """metrics_fn: accuracy_topk, where any label of a picture is right if it has several.
+
+    `labels` gives all labels of each picture that has several, by its path; the others have their target alone.
+    """
+
+    labels: Callable[[], Mapping[str, Sequence[int]]]
+    columns_are_classes = True
+
+    def __call__(self, logits: np.ndarray, targets: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
+        several, best = self.labels(), targets.copy()
+        for row, path in enumerate(image_paths):
+            if path in several:
+                best[row] = _highest(logits[row], sorted(several[path]), targets[row], path)
+        return accuracy_topk(logits, best)
+
+
+def _highest(logits: np.ndarray, labels: Sequence[int], target: int, path: str) -> int:
+    """The label with the highest logit, the lower one of two equal."""
+    if target not in labels:
+        raise ValueError(f"expected {target} among the labels of {path}, got {labels}: the list has changed")
+    if labels[-1] >= len(logits):
+        raise ValueError(f"expected labels below {len(logits)}, the number of classes, got {labels[-1]} of {path}")
+    return labels[int(logits[labels].argmax())]
+
+
+@dataclass(frozen=True)
 class AnyOf:
     """metrics_fn: the prediction among all columns is one of the target's (ImageNet-D, PUG). Targets count groups.
 
@@ -52,16 +81,15 @@ class AnyOf:
 def folder_labels(logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
     """metrics_fn: the labels of a picture are the name of its folder, joined by +, as in 409+530/17.jpg."""
     folders = [str(path).split("/")[-2] if "/" in str(path) else "" for path in image_paths]
-    try:
-        labels = {folder: tuple(int(word) for word in folder.split("+")) for folder in set(folders)}
-    except ValueError:
-        wrong = next(f for f in folders if not f.replace("+", "").isdecimal())
-        raise ValueError(f"expected folders named after class numbers such as 409+530, got {wrong!r}") from None
+    wrong = next((folder for folder in folders if not _CLASS_NUMBERS.fullmatch(folder)), None)
+    if wrong is not None:
+        raise ValueError(f"expected folders named after class numbers such as 409+530, got {wrong!r}")
+    labels = {folder: tuple(int(word) for word in folder.split("+")) for folder in set(folders)}
     return multilabel_accuracy(logits, [labels[folder] for folder in folders])
 
 
 def validation_number(path: str) -> int:
-    """1 to 50,000, from a name such as n01440764/ILSVRC2012_val_00000293.JPEG."""
+    """1 to 50,000, from a name such as n01440764/ILSVRC2012_val_00000293.JPEG or ..._00000293_n01440764.JPEG."""
     found = _VAL_NUMBER.search(str(path).rpartition("/")[2])
     if found is None:
         raise ValueError(f"expected a picture named like ILSVRC2012_val_00000293.JPEG, got {path}")
