@@ -17,12 +17,14 @@ from PIL import Image
 from timm.data import create_transform, resolve_data_config
 from torch import nn
 
-from testbed import StandardNormalization, StandardTransform, weights
+from testbed import StandardNormalization, StandardTransform
 from testbed.data.labels import timm_wnids
 from testbed.errors import EntryError, UnknownName
 from testbed.model_strings import expand, is_model_string, names, resolve
 from testbed.model_strings.timm_models import timm_transform
+from testbed.model_strings.torchvision_models import init_arguments
 from testbed.registry import Registry
+from testbed.weights import checkpoint_override, loading
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (251, 333, 3), dtype=np.uint8))
 
@@ -110,7 +112,12 @@ def test_other_words_are_no_model_strings(name):
     ("name", "answer"),
     [
         ("timm:resnet5O.tv_in1k", "timm has no model 'resnet5O.tv_in1k'; did you mean resnet50.tv_in1k"),
-        ("timm:resnet50.tv_in2k", "did you mean resnet50.tv_in1k"),
+        (
+            "timm:resnet18.foo",
+            "timm's resnet18 has no weights 'foo': expected one of "
+            + ", ".join(name.split(".")[1] for name in timm.list_models("resnet18.*", pretrained=True)),
+        ),
+        ("timm:coatnet_0_224.foo", "timm's coatnet_0_224 has no weights 'foo': it has none"),
         ("torchvision:resnet5", "torchvision has no model 'resnet5'; did you mean resnet50"),
         (
             "torchvision:resnet50/V1",
@@ -145,6 +152,35 @@ def test_globs_stand_for_models_with_weights(token, some, without):
 def test_all_torchvision_names_of_a_glob_resolve():
     for name in expand("torchvision:*"):
         assert resolve(name).name == name
+
+
+@pytest.fixture
+def regnets_on_meta(monkeypatch):
+    """Their widths are computed with tensors, which must have values."""
+    from torchvision.models.regnet import BlockParams
+
+    compute = BlockParams.from_init_params
+
+    def compute_on_cpu(**arguments):
+        with torch.device("cpu"):
+            return compute(**arguments)
+
+    monkeypatch.setattr(BlockParams, "from_init_params", compute_on_cpu)
+
+
+@pytest.mark.usefixtures("regnets_on_meta")
+@pytest.mark.parametrize(
+    "name", [pytest.param("*", marks=pytest.mark.long), "vit_b_16/*", "inception_v3/*", "googlenet/*"]
+)
+def test_torchvision_networks_have_the_parameters_of_their_weights(name):
+    for string in expand(f"torchvision:{name}"):
+        arch, tag = string.removeprefix("torchvision:").split("/")
+        chosen = torchvision.models.get_model_weights(arch)[tag]
+        with torch.device("meta"):
+            network = torchvision.models.get_model(arch, weights=None, **init_arguments(arch, chosen))
+        # Of GoogLeNet's, torchvision counts no auxiliary heads, though the file holds them.
+        counted = [p for n, p in network.named_parameters() if arch != "googlenet" or not n.startswith("aux")]
+        assert sum(p.numel() for p in counted) == chosen.meta["num_params"], string
 
 
 @pytest.mark.parametrize(
@@ -281,7 +317,7 @@ def test_local_weights_are_loaded_without_a_download(tmp_path, monkeypatch, stri
 @pytest.fixture(autouse=True)
 def any_file_name(monkeypatch):
     """Weights made here have other digits than the published file whose name they take."""
-    monkeypatch.setattr(weights, "_HASHED_NAME", re.compile("(?!)"))
+    monkeypatch.setattr(loading, "_HASHED_NAME", re.compile("(?!)"))
 
 
 def tiny(value):
@@ -341,3 +377,39 @@ def test_hub_models_take_local_weights_too(tmp_path, monkeypatch, local, value):
         monkeypatch.setenv("TESTBED_WEIGHTS", str(tmp_path))
     assert resolve("hub:owner/repository:v1:net").classifier_loader().weight.item() == value
     assert calls == [("owner/repository:v1", "net", not local)]
+
+
+def test_hub_model_with_a_checkpoint_asks_for_no_other_weights(tmp_path, monkeypatch):
+    calls = []
+
+    def load(repository, entry, pretrained, trust_repo):
+        calls.append(pretrained)
+        return tiny(DOWNLOADED if pretrained else 0)
+
+    monkeypatch.setattr(torch.hub, "load", load)
+    torch.save(tiny(LOCAL).state_dict(), tmp_path / "mine.pth")
+    with checkpoint_override(tmp_path / "mine.pth") as loaded:
+        assert resolve("hub:owner/repository:net").classifier_loader().weight.item() == LOCAL
+        assert loaded()
+    assert calls == [False]
+
+
+@pytest.mark.parametrize(
+    ("arch", "tag", "patches"),
+    [
+        ("vit_b_16", "IMAGENET1K_V1", 14 * 14),
+        ("vit_b_16", "IMAGENET1K_SWAG_E2E_V1", 24 * 24),
+        ("vit_h_14", "IMAGENET1K_SWAG_E2E_V1", 37 * 37),
+    ],
+)
+def test_vision_transformer_takes_weights_as_torchvision_published_them(monkeypatch, arch, tag, patches):
+    """Before torchvision's pull request 6053 the layers of an MLP were called linear_1 and linear_2."""
+    every = torchvision.models.get_model_weights(arch)
+    with torch.device("meta"):  # shapes only
+        size = every[tag].transforms().crop_size[0]
+        state = torchvision.models.get_model(arch, weights=None, image_size=size).state_dict()
+        old = {k.replace("mlp.0.", "mlp.linear_1.").replace("mlp.3.", "mlp.linear_2."): v for k, v in state.items()}
+        assert "encoder.layers.encoder_layer_0.mlp.linear_1.weight" in old
+        monkeypatch.setattr(every, "get_state_dict", lambda self, **_: old)
+        loaded = resolve(f"torchvision:{arch}/{tag}").classifier_loader()
+    assert loaded.encoder.pos_embedding.shape[1] == patches + 1

@@ -28,6 +28,7 @@ FROM_FILES = {
 # The smallest of each family that is quick to run for real; the others only on the meta device.
 SMALL = (
     "shufflenet_v2_x0_5",
+    "mnasnet0_5",
     "googlenet/inceptionv1",
     "dpn68",
     "efficientnet-b0",
@@ -277,3 +278,21 @@ def test_checkpoint_of_geirhos_is_loaded_as_it_was_published(tmp_path, monkeypat
     put_weights({"epoch": 60, "arch": "resnet50", "state_dict": wrapped}, name, tmp_path, monkeypatch)
     loaded = loader(name)().state_dict()
     torch.testing.assert_close(loaded["layer4.2.conv3.weight"], state["layer4.2.conv3.weight"].half().float())
+
+
+@pytest.mark.parametrize("place", ["folder", "download"])
+def test_densenet_is_loaded_as_torchvision_published_it(tmp_path, monkeypatch, place):
+    """torchvision's files say `norm.1` for `norm1`; its densenet.py renames them while loading."""
+    import torch
+    from torchvision.models import DenseNet121_Weights
+
+    state = loader("densenet121").build().state_dict()
+    names = {key: re.sub(r"(denselayer\d+\.(?:norm|conv))([12])\.", r"\1.\2.", key) for key in state}
+    assert names["features.denseblock1.denselayer1.norm1.weight"] == "features.denseblock1.denselayer1.norm.1.weight"
+    published = {names[key]: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
+    if place == "folder":
+        put_weights(published, "densenet121", tmp_path, monkeypatch)
+    else:
+        monkeypatch.setattr(DenseNet121_Weights, "get_state_dict", lambda self, **_: published)
+    loaded = loader("densenet121")().state_dict()
+    assert all(torch.equal(loaded[key], value) for key, value in state.items())

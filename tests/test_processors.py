@@ -21,6 +21,12 @@ def hugging_face(**config):
     return SimpleNamespace(**config)
 
 
+def convnext(size, **more):
+    """Their configuration: `crop_pct`, and nothing about crops; faster classes have empty words for these too."""
+    words = {"do_resize": True, "size": {"shortest_edge": size}, "crop_pct": 0.875, "resample": 3, **more}
+    return hugging_face(image_mean=list(IMAGENET.mean), image_std=list(IMAGENET.std), **words)
+
+
 @pytest.mark.parametrize(
     ("processor", "transform", "normalization"),
     [
@@ -56,6 +62,10 @@ def hugging_face(**config):
             StandardTransform((240, 240), None, "bilinear"),
             None,
         ),
+        # facebook/convnext-tiny-224 and -base-384: transformers/models/convnext/image_processing_convnext.py
+        (convnext(224), StandardTransform(256, 224, "bicubic"), IMAGENET),
+        (convnext(384), StandardTransform((384, 384), None, "bicubic"), IMAGENET),
+        (convnext(224, do_center_crop=None, crop_size=None), StandardTransform(256, 224, "bicubic"), IMAGENET),
     ],
 )  # fmt: skip
 def test_known_processors_are_read(processor, transform, normalization):
@@ -84,6 +94,8 @@ def test_timm_transform_is_read():
         T.Compose([T.ToTensor()]),
         lambda image: torch.zeros(3, 224, 224),
         hugging_face(size=224, image_mean=[0.5] * 3, image_std=[0.5] * 3, rescale_factor=1.0),
+        convnext(224, do_center_crop=True, crop_size={"height": 224, "width": 224}),  # PoolFormer's
+        convnext(224, do_resize=False),
         None,
     ],
 )

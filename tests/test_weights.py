@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -77,6 +79,17 @@ def test_every_kind_of_file_loads(tmp_path, name):
     assert value_of(load_checkpoint(Net(), saved(tmp_path / name, STATE))) == 5
 
 
+def robustness_state(state):
+    """As MadryLab's robustness names the tensors: an AttackerModel in a DataParallel (robustness/attacker.py)."""
+    normalizer = {"new_mean": torch.zeros(3, 1, 1), "new_std": torch.ones(3, 1, 1)}
+    return {
+        **{f"module.normalizer.{k}": v for k, v in normalizer.items()},
+        **{f"module.model.{k}": v for k, v in state.items()},
+        **{f"module.attacker.normalize.{k}": v for k, v in normalizer.items()},
+        **{f"module.attacker.model.{k}": v for k, v in state.items()},
+    }
+
+
 @pytest.mark.parametrize(
     "wrap",
     [
@@ -90,6 +103,12 @@ def test_every_kind_of_file_loads(tmp_path, name):
         lambda s: {k.replace("features.", "features.module."): v for k, v in s.items()},
         lambda s: {"state_dict": {f"module.{k}": v for k, v in s.items()}, "arch": "resnet"},
         lambda s: {k: v for k, v in s.items() if "num_batches_tracked" not in k},  # torch before 0.4.1
+        lambda s: {f"_orig_mod.{k}": v for k, v in s.items()},  # torch.compile
+        lambda s: {f"module._orig_mod.{k}": v for k, v in s.items()},
+        lambda s: {k.replace("features.", "features._orig_mod."): v for k, v in s.items()},
+        lambda s: {"state_dict": {f"model.{k}": v for k, v in s.items()}, "epoch": 9},  # Lightning
+        lambda s: {f"model.backbone.{k}": v for k, v in s.items()},
+        lambda s: {"model": robustness_state(s), "epoch": 9},
     ],
 )
 def test_wrappers_and_prefixes_come_off(tmp_path, wrap):
@@ -97,8 +116,48 @@ def test_wrappers_and_prefixes_come_off(tmp_path, wrap):
     assert {float(v) for k, t in net.state_dict().items() if "tracked" not in k for v in t.flatten()} == {5.0}
 
 
-def test_layer_whose_name_ends_in_module_keeps_it():
-    assert list(unwrapped({"submodule.weight": torch.zeros(1)})) == ["submodule.weight"]
+@pytest.mark.parametrize("name", ["submodule", "module", "model", "attacker"])
+def test_names_that_the_network_has_itself_are_kept(tmp_path, name):
+    net, source = nn.ModuleDict({name: Net()}), nn.ModuleDict({name: filled(5)})
+    assert value_of(load_checkpoint(net, saved(tmp_path / "w.pth", source.state_dict()))) == 5
+    assert value_of(with_weights(net, fallback=source.state_dict)) == 5
+
+
+@pytest.mark.parametrize(("last", "average"), [("state_dict", "state_dict_ema"), ("model", "model_ema")])
+def test_averaged_weights_go_before_those_of_the_last_step_as_in_timm(tmp_path, last, average):
+    from timm.models import load_state_dict
+
+    path = saved(tmp_path / "w.pth", {last: filled(1).state_dict(), average: STATE})
+    assert value_of(load_checkpoint(Net(), path)) == 5
+    assert float(load_state_dict(str(path))["head.bias"][0]) == 5
+
+
+class Versioned(Net):
+    """Asks for its version while loading, as torchvision's MNASNet does."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        self.seen = local_metadata.get("version")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    "wrapper",
+    [lambda net: net, nn.DataParallel, lambda net: nn.ModuleDict({"model": net})],
+    ids=["bare", "dp", "model"],
+)
+def test_versions_of_modules_come_along(tmp_path, version, wrapper):
+    source = Versioned()
+    source._version = version
+    net = load_checkpoint(Versioned(), saved(tmp_path / "w.pth", {"state_dict": wrapper(source).state_dict()}))
+    assert net.seen == version
+
+
+def test_file_without_versions_counts_as_the_networks_own(tmp_path):
+    assert load_checkpoint(Versioned(), saved(tmp_path / "w.safetensors", STATE)).seen == 2
+    assert with_weights(Versioned(), fallback=lambda: dict(STATE)).seen == 2
 
 
 def without(state, *names):
@@ -116,6 +175,14 @@ def without(state, *names):
             {**without(STATE, "head.bias"), "fc.bias": torch.zeros(3)},
             "missing: head.bias; unexpected: fc.bias",
         ),
+        (
+            {f"model.{k}": v for k, v in without(STATE, "head.bias").items()},
+            "missing: features.0.weight, features.0.bias, features.1.weight and 5 more; "
+            "unexpected: model.features.0.weight, ",
+        ),
+        ({f"model.{k}": v for k, v in filled(5, classes=10).state_dict().items()}, "of another shape: head.weight (10"),
+        ({**STATE, "normalizer.new_mean": torch.zeros(3)}, "unexpected: normalizer.new_mean"),
+        ({}, "missing: features.0.weight, "),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_and_said_where(tmp_path, state, problems):
@@ -143,20 +210,58 @@ def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
     monkeypatch.setenv("PAYLOAD", str(tmp_path / "harm"))
     path = saved(tmp_path / "w.pth", {"state_dict": STATE, "extra": Payload()})
     message = refusal(read_tensors, path)
-    assert message.startswith(f"checkpoint {path} cannot be read as tensors (UnpicklingError: ")
-    assert "expected safetensors or a torch file of tensors without pickled code. Such code can do anything" in message
-    assert message.endswith("--unsafe-pickle runs it, for a file whose maker you trust")
+    assert message == (
+        f"checkpoint {path} holds pickled code (posix.mkdir): expected tensors only. Such code can do anything on this "
+        "machine; --unsafe-pickle runs it, for a file whose maker you trust"
+    )
     assert not (tmp_path / "harm").exists()
     monkeypatch.setenv("TESTBED_UNSAFE_PICKLE", "1")
     assert value_of(load_checkpoint(Net(), path)) == 5
     assert (tmp_path / "harm").exists()
 
 
+@pytest.mark.parametrize("unsafe", [False, True])
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
-@pytest.mark.parametrize("content", [b"", b"<html>404</html>"])
-def test_file_that_holds_no_tensors_is_refused(tmp_path, name, content):
+@pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"text", b"PK", bytes(40)], ids=lambda c: str(c[:4]))
+def test_file_that_holds_no_tensors_is_refused(tmp_path, monkeypatch, name, content, unsafe):
+    if unsafe:
+        monkeypatch.setenv("TESTBED_UNSAFE_PICKLE", "1")
     (tmp_path / name).write_bytes(content)
-    assert "cannot be read as tensors" in refusal(read_tensors, tmp_path / name)
+    message = refusal(read_tensors, tmp_path / name)
+    assert message.startswith(f"checkpoint {tmp_path / name} is truncated, or no torch or safetensors file (")
+    assert "unsafe-pickle" not in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("zip", 0.1), ("zip", 0.9), ("legacy", 0.9), ("safetensors", 0.1), ("safetensors", 0.9)]
+)
+def test_truncated_file_is_called_so(tmp_path, kind, kept):
+    path = tmp_path / ("w.safetensors" if kind == "safetensors" else "w.pth")
+    if kind == "legacy":
+        torch.save(STATE, path, _use_new_zipfile_serialization=False)
+    else:
+        saved(path, STATE)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    message = refusal(read_tensors, path)
+    assert message.startswith(f"checkpoint {path} is truncated, or no torch or safetensors file (")
+
+
+def test_pickled_code_that_is_not_installed_is_named(tmp_path, monkeypatch):
+    (tmp_path / "gone_package.py").write_text("class Settings: pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import gone_package
+
+    path = saved(tmp_path / "w.pth", {"state_dict": STATE, "settings": gone_package.Settings()})
+    assert f"{path} holds pickled code (gone_package.Settings): expected" in refusal(read_tensors, path)
+    monkeypatch.setenv("TESTBED_UNSAFE_PICKLE", "1")
+    monkeypatch.delitem(sys.modules, "gone_package")
+    (tmp_path / "gone_package.py").unlink()
+    shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+    importlib.invalidate_caches()
+    assert refusal(read_tensors, path) == (
+        f"checkpoint {path} needs code that is not installed here (ModuleNotFoundError: No module named 'gone_package')"
+    )
 
 
 def test_missing_file_is_named(tmp_path):
@@ -319,6 +424,24 @@ def test_file_that_is_not_what_its_name_says_is_refused(tmp_path, name):
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert f"its name promises the sha256 b0353104..., it has {digest[:8]}...; fetch it again, or rename" in message
     assert value_of(net) == 1
+
+
+@pytest.mark.parametrize("taken_by", ["loader", "run"])
+@pytest.mark.parametrize("name", ["run-12345678.pth", "model-550e8400-e29b-41d4-a716-446655440000.pth"])
+def test_file_named_by_the_user_is_loaded_with_a_warning(tmp_path, capsys, name, taken_by):
+    path = saved(tmp_path / name, STATE)
+    with checkpoint_override(path):
+        net = with_weights(Net(), "net") if taken_by == "loader" else load_checkpoint(Net(), path)
+    assert value_of(net) == 5
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: {path} is loaded as it is: its name ends like one with the sha256 ")
+    assert line.endswith(f", it has {digest[:8]}...")
+
+
+def test_other_file_is_refused_while_the_user_names_one(tmp_path):
+    with checkpoint_override(saved(tmp_path / "own.pth", STATE)):
+        assert "promises the sha256" in refusal(load_checkpoint, Net(), saved(tmp_path / "net-b0353104.pth", STATE))
 
 
 @pytest.mark.parametrize("name", ["net-20240131.pth", "net-b035310.pth", "net-finetune.pth", "net_b0353104.pth"])

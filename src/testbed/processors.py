@@ -45,11 +45,21 @@ def _hugging_face(processor: Any) -> Preprocessing | None:
     # Checkpoints without these keys (the first DeiT ones) do not crop.
     crops = getattr(processor, "do_center_crop", False)
     crop = _size(getattr(processor, "crop_size", None)) if crops else None
+    portion = getattr(processor, "crop_pct", None)
+    if portion is not None:
+        if not isinstance(resize, int) or getattr(processor, "crop_size", None) is not None:
+            return None  # PoolFormer's, which resizes in another way
+        resize, crop = _convnext_sizes(resize, portion)
     if resize is None and crop is None:
         return None
     normalises = getattr(processor, "do_normalize", True)
     transform = _transform(resize, crop, getattr(processor, "resample", None))
     return Preprocessing(transform, _normalization(processor.image_mean, processor.image_std) if normalises else None)
+
+
+def _convnext_sizes(size: int, portion: float) -> tuple[Size, Size]:
+    """ConvNextImageProcessor crops that portion of the picture below 384 pixels, and squashes it from there on."""
+    return (int(size / portion), size) if size < 384 else ((size, size), None)
 
 
 def _pipeline(steps: Sequence[Any]) -> Preprocessing | None:

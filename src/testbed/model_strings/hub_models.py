@@ -7,7 +7,7 @@ from typing import Any
 from testbed.data.transforms import StandardTransform
 from testbed.entries import Model, StandardNormalization
 from testbed.errors import UnknownName
-from testbed.weights import find_local, with_weights
+from testbed.weights import checkpoint_is_given, find_local, with_weights
 
 _IMAGENET = StandardNormalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
@@ -20,7 +20,7 @@ def resolve(name: str, rest: str) -> Model:
     def load() -> Any:
         import torch
 
-        if find_local(entry) is not None:
+        if checkpoint_is_given() or find_local(entry) is not None:
             return with_weights(torch.hub.load(repository, entry, pretrained=False, trust_repo=True), entry)
         return torch.hub.load(repository, entry, pretrained=True, trust_repo=True)
 

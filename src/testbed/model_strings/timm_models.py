@@ -25,14 +25,16 @@ def resolve(name: str, rest: str) -> Model:
     import timm
     from timm.data import resolve_data_config
 
-    if not timm.is_model(rest.split(".", 1)[0]):
+    arch, _, tag = rest.partition(".")
+    if not timm.is_model(arch):
         raise UnknownName(f"timm has no model '{rest}'{near_names(rest, ask_package('timm'))}")
     try:
         pretrained = timm.get_pretrained_cfg(rest, allow_unregistered=False).to_dict()
     except RuntimeError as error:  # a tag timm does not know
-        raise UnknownName(f"timm: {error}{near_names(rest, ask_package('timm'))}") from error
+        tags = [known.removeprefix(f"{arch}.") for known in ask_package("timm") if known.startswith(f"{arch}.")]
+        expected = f"expected one of {', '.join(tags)}" if tags else "it has none"
+        raise UnknownName(f"timm's {arch} has no weights '{tag}': {expected}") from error
     config = resolve_data_config(pretrained_cfg=pretrained)
-    arch, _, tag = rest.partition(".")
     default = timm.get_pretrained_cfg(arch)
     default_tag = default.tag if default is not None else ""
     # A plain <arch>.pth carries no tag: it is taken only for the weights that a plain name stands for.

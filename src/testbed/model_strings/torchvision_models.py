@@ -30,7 +30,7 @@ def resolve(name: str, rest: str) -> Model:
         # A plain <arch>.pth carries no tag: it is taken only for the weights that were published first.
         names = (file_name, f"{arch}.pth") if weights is every[tags[0]] else (file_name,)
         return with_weights(
-            get_model(arch, weights=None, **_init_arguments(arch)),
+            get_model(arch, weights=None, **init_arguments(arch, weights)),
             *names,
             fallback=lambda: weights.get_state_dict(progress=False, check_hash=True),
         )
@@ -46,6 +46,10 @@ def resolve(name: str, rest: str) -> Model:
     )
 
 
-def _init_arguments(arch: str) -> dict[str, Any]:
-    """googlenet and inception_v3 weights come with the auxiliary heads and the 2015 input scaling."""
-    return {"init_weights": False, "transform_input": True} if arch in ("googlenet", "inception_v3") else {}
+def init_arguments(arch: str, weights: Any) -> dict[str, Any]:
+    """What torchvision's own builders derive from the weights."""
+    if arch in ("googlenet", "inception_v3"):  # they come with the auxiliary heads and the 2015 input scaling
+        return {"init_weights": False, "transform_input": True}
+    if arch.startswith("vit_"):  # as many positions as pictures of this size have patches
+        return {"image_size": weights.meta["min_size"][0]}
+    return {}
