@@ -68,7 +68,7 @@ def test_registry_files_import_the_words_and_nothing_heavy_at_the_top():
 
 def test_store_and_words_never_import_torch():
     light = [*(SOURCE / "testbed/store").glob("*.py"), *(SOURCE / "testbed").glob("*.py")]
-    light = [p for p in light if p.name not in ("weights.py", "classify.py", "notebook.py")]
+    light = [p for p in light if p.name not in ("classify.py", "notebook.py")]
     for path in light:
         assert not {m.split(".")[0] for m, _ in imports(path)} & HEAVY, path.name
 
