@@ -252,6 +252,7 @@ def bars(
     names = [results.points[i].label for i in chosen]
     ax.set_yticks(places, names, fontsize=7)
     ax.set_ylim(-0.7, len(chosen) - 0.3)
+    ax.margins(x=0.08)  # room for the numbers
     ax.grid(visible=False, axis="y")
     ax.set_xlabel("mean corruption error, %: lower is better")
     kinds = dict.fromkeys(results.points[i].type for i in chosen)

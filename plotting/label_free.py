@@ -14,6 +14,7 @@ from _options import figure_command, many, models_option, out_option, title_opti
 from testbed.commands.options import db_option, registry_option
 from testbed.errors import TestbedError
 from testbed.labelfree import agreement
+from testbed.labelfree.answers import described_fit
 from testbed.labelfree.outputs import LabelFreeNote
 from testbed.labelfree.regression import errors
 from testbed.labelfree.scores import METHODS
@@ -39,7 +40,8 @@ Row = dict[str, Any]
 @many("--methods", metavar="NAME...", text="Only these methods.")
 @many("--eval-settings", "--settings", "eval_settings", metavar="GLOB...", text="Only these eval settings.")
 @click.option("--source", metavar="SETTING", help="Only estimates that start from this setting.")
-@click.option("--fit", metavar="TEXT", help="Only lines fitted on these settings, as autoeval.py was told.")
+@many("--fit", metavar="NAME...", text="Only lines fitted on these settings, in the words autoeval.py was told.")
+@many("--assumes", metavar="TEXT...", text="Only estimates that assume these class shares or models, where any.")
 @click.option("--agreement", nargs=2, metavar="SOURCE TEST", help="Draw the agreement line of all --models instead.")
 @click.option("--variant", default="", metavar="TEXT", help="Results kept apart by eval.py, such as limit=1000.")
 @title_option
@@ -76,7 +78,8 @@ def chosen_rows(
     methods: tuple[str, ...],
     eval_settings: tuple[str, ...],
     source: str | None,
-    fit: str | None,
+    fit: tuple[str, ...] = (),
+    assumes: tuple[str, ...] = (),
 ) -> list[Row]:
     """Stored estimates with a true accuracy to hold them against, one line per model, set and method."""
     rows = [
@@ -87,7 +90,8 @@ def chosen_rows(
         and queries.matches(row["eval_setting"], eval_settings or None)
         and (not methods or row["method"] in methods)
         and (source is None or row["source"] == source)
-        and (fit is None or not row["fit"] or row["fit"].startswith(fit))
+        and (not fit or not row["fit"] or _is_fit(row["fit"], fit))
+        and (not assumes or not row["assumes"] or row["assumes"] in assumes)
     ]
     if not rows:
         raise TestbedError(f"the {store.where} holds no such estimates: `python autoeval.py` makes them")
@@ -98,8 +102,17 @@ def chosen_rows(
         found = sorted({row[key] for row in labelled if row[key]})
         if len(found) > 1:
             raise TestbedError(f"there are estimates of several kinds here, choose with {option}: {', '.join(found)}")
+    for method in dict.fromkeys(row["method"] for row in labelled):
+        found = sorted({row["assumes"] for row in labelled if row["method"] == method})
+        if len(found) > 1:
+            raise TestbedError(f"there are several estimates by {method}, choose with --assumes: {', '.join(found)}")
     order = {name: place for place, name in enumerate(METHODS)}
     return sorted(labelled, key=lambda row: order.get(row["method"], len(order)))
+
+
+def _is_fit(stored: str, words: tuple[str, ...]) -> bool:
+    """Whether a line was fitted on just these words; "meta (30 sets)" tells it from the same words with fewer sets."""
+    return " ".join(words) == stored or described_fit(words) == stored.rpartition(" (")[0]
 
 
 # ---- estimates and errors ------------------------------------------------------------------------------------
@@ -197,9 +210,9 @@ def agreement_figure(
     """Agreement of every pair of models on two sets, the line through it, and the accuracies where there are labels."""
     entries = load_registry(registry)
     models = [StoredModel(store, entries, name, variant) for name in stored_models(store, entries, words)]
-    on_source, labels = predictions_of(models, [m.one(source) for m in models])
+    on_source, labels = agreement.labelled_only(*predictions_of(models, [m.one(source) for m in models]))
     on_test, truth = predictions_of(models, [m.one(test) for m in models])
-    if labels is None:
+    if not len(labels):
         raise TestbedError(f"'{source}' has no labels: the source set needs them")
     accuracies = (on_source == labels).mean(axis=1)
     with warnings.catch_warnings():
@@ -207,7 +220,8 @@ def agreement_figure(
         estimate = agreement.aline_s(on_source, on_test, accuracies)
     assert estimate.line is not None
     x, y = agreement.pair_agreements(on_source), agreement.pair_agreements(on_test)
-    true = None if truth is None else 100 * (on_test == truth).mean(axis=1)
+    right = agreement.accuracies_of(on_test, truth)
+    true = None if right is None else 100 * right
     shown = [x, y, 100 * accuracies, *([] if true is None else [true])]
     bounds = limits(*shown, axis="probit")
     figure, ax = new_figure(6.2, 5.9)

@@ -94,6 +94,15 @@ def test_only_the_models_version_and_variant_asked_for_are_saved(store, tmp_path
     assert names(variant="limit=20") == ["new.npz"]
 
 
+@pytest.mark.parametrize("write", [lambda s, p: save_logits(s, REGISTRY, "s", p), lambda s, p: export_results(s, p)])
+def test_place_that_cannot_be_written_is_one_line(dump, store, tmp_path, write):
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "r.csv"
+    with pytest.raises(StoreError) as error:
+        write(store, place)
+    assert str(error.value).startswith(f"{place} cannot be written: ")
+
+
 def test_rows_of_unreadable_images_are_left_out(store, tmp_path):
     store.begin_run()
     logits = LOGITS.copy()
@@ -150,6 +159,21 @@ def test_dump_comes_back_equal_elsewhere(dump, store, elsewhere):
     originals = [{k: r[k] for k in compared} for r in queries.results(store, eval_settings=["s"])]
     assert [{k: r[k] for k in compared} for r in queries.results(elsewhere)] == originals
     assert [p for _, p in manage.verify(elsewhere)] == ["", ""]
+
+
+def test_two_databases_of_one_folder_do_not_share_the_files_of_an_import(dump, tmp_path, elsewhere):
+    """The second takes in another list of images under the same names."""
+    import_logits(elsewhere, REGISTRY, dump)
+    other = open_store(str(tmp_path / "other" / "results.db"), create=True)
+    other.begin_run()
+    add(other, "plain", "s", logits=-LOGITS[:7], targets=TARGETS[:7])
+    save_logits(other, REGISTRY, "s", tmp_path / "short")
+    beside = open_store(str(elsewhere.folder / "beside.db"), create=True)
+    import_logits(beside, REGISTRY, tmp_path / "short")
+    for stored, logits in ((elsewhere, LOGITS), (beside, -LOGITS[:7])):
+        outputs = outputs_of(stored, REGISTRY, queries.completed(stored, "plain", "s"))
+        assert (outputs.logits == logits).all() and len(outputs.samples.ids) == len(logits)
+        assert not any(problem for _, problem in manage.verify(stored))
 
 
 def test_metrics_of_a_setting_unknown_here_are_taken_over(dump, elsewhere):

@@ -8,6 +8,8 @@ from torch import nn
 import testbed
 import tiny
 from testbed import EvalSetting, StandardNormalization
+from testbed.store import manage
+from testbed.store.opening import open_store
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,80 @@ def test_unnamed_module_is_named_after_its_class_and_weights():
     assert names.pop().startswith("Sequential@")
 
 
+def top1(*arguments, **options):
+    table = testbed.evaluate(*arguments, quiet=True, gpus="cpu", **options)
+    return table[table.metric == "top1"].value.iloc[0]
+
+
+def constant(label, layers=()):
+    """A classifier that always says `label`."""
+    net = nn.Sequential(nn.Flatten(), *layers, nn.Linear(192, 10))
+    nn.init.zeros_(net[-1].weight)
+    net[-1].bias.data = torch.eye(10)[label] * 5
+    return net
+
+
+def test_two_databases_in_one_folder_keep_their_own_logits():
+    setting = EvalSetting(name="mine", dataset=testbed.ArrayDataset(make=images, num_classes=10))
+    for db, net in (("a.db", constant(1)), ("b.db", constant(2))):
+        testbed.evaluate(net, setting, name="net", db=db, quiet=True)
+    assert [testbed.logits("net", "mine", db=db)[0].argmax() for db in ("a.db", "b.db")] == [1, 2]
+    open_b = open_store("b.db")
+    manage.remove_model(open_b, "net", override=True)
+    assert [problem for _, problem in manage.verify(open_store("a.db"))] == [""]
+
+
+def test_named_module_with_other_weights_is_run_again_with_what_is_derived_from_it():
+    for label, asked in ((2, ["tiny", "tiny-even"]), (4, "tiny"), (6, "tiny-even")):
+        top1(constant(label), asked, name="net")
+        assert testbed.logits("net", "tiny")[0].argmax() == label
+        assert testbed.logits("net", "tiny-even")[0].argmax() == label // 2
+
+
+def test_named_module_prepared_otherwise_is_run_again():
+    net = network()
+    first = top1(net, "tiny-even", name="net")
+    other = StandardNormalization(mean=[0.9, 0.1, 0.5], std=[0.01, 0.2, 0.2])
+    assert top1(net, "tiny-even", name="net", normalization=other) != first
+    assert top1(net, "tiny-even", name="net") == first
+
+
+def test_unnamed_module_prepared_otherwise_has_a_name_of_its_own():
+    ways = (None, StandardNormalization(mean=[0.5] * 3, std=[0.2] * 3), StandardNormalization([0.4] * 3, [0.2] * 3))
+    for way in (*ways, *ways):
+        top1(network(), "tiny", normalization=way)
+    top1(network(), "tiny", transform=testbed.StandardTransform(8, 8))
+    assert len(set(testbed.results().model)) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "words"),
+    [
+        (lambda images: torch.zeros(len(images), 10), {}, "expected name=..., since a function has no weights"),
+        (nn.Flatten(), {}, "expected name=..., since a Flatten has no weights"),
+        (network(), {"transform": lambda image: image}, "expected name=..., since a function that prepares"),
+    ],
+)
+def test_what_cannot_be_told_from_another_needs_a_name(given, more, words):
+    with pytest.raises(testbed.TestbedError, match=words):
+        top1(given, "tiny", **more)
+
+
+def test_module_is_left_in_the_mode_it_was_in():
+    net = constant(1, [nn.Dropout(), nn.Identity()]).train()
+    net[1].eval()
+    top1(net, "tiny")
+    assert [layer.training for layer in net.modules()] == [True, True, False, True, True]
+
+
+def test_interrupted_evaluation_is_no_result(monkeypatch):
+    def interrupt(images):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        top1(interrupt, "tiny", name="net")
+
+
 def test_names_results_and_logits_read_the_store():
     table = testbed.evaluate(["tiny_a", "tiny_b"], ["tiny", "tiny-even"], gpus=["cpu"], quiet=True)
     assert set(table.model) == {"tiny_a", "tiny_b"}
@@ -65,6 +141,12 @@ def test_failure_is_one_error_that_names_it():
         (3, "tiny", {}, "expected a model's name, a Model or a module, got int"),
         ("tiny_a", 3, {}, "expected a setting's name or an EvalSetting, got int"),
         ("tiny_a", "tiny", {"batchsize": 3}, "batchsize"),
+        ("tiny_a", "tiny", {"limit": 0}, "--limit: expected a whole number from 1 on, got 0"),
+        ("tiny_a", "tiny", {"limit": -3}, "--limit: expected a whole number from 1 on, got -3"),
+        ("tiny_a", "tiny", {"limit": 0.5}, "--limit: expected a whole number from 1 on, got 0.5"),
+        ("tiny_a", "tiny", {"batch_size": 0}, "--batch-size: expected a whole number from 1 on, got 0"),
+        ("tiny_a", "tiny", {"logits_dtype": "int"}, "--logits-dtype: expected float32 or float16, got 'int'"),
+        ("tiny_a", "tiny", {"amp": "fp8"}, "--amp: expected bf16 or fp16, got 'fp8'"),
     ],
 )
 def test_wrong_arguments_are_refused_in_words(models, settings, options, words):

@@ -226,6 +226,14 @@ def test_unknown_name_tells_that_files_are_broken(folder):
         loaded(folder).model("elsewhere")
 
 
+def test_plugin_that_calls_exit_is_broken_like_any_other(tmp_path):
+    file = write(tmp_path, "models/exits.py", "import sys\nsys.exit('no GPU here')\n")
+    write(tmp_path, "models/works.py", "model('works')\n")
+    entries = loaded(tmp_path)
+    assert entries.broken == {file: f"SystemExit: no GPU here (line {HEAD_LINES + 2})"}
+    assert list(entries.models.entries) == ["works"]
+
+
 def test_duplicate_is_refused_with_both_origins(tmp_path):
     first = tmp_path / "models" / "a.py"
     second = tmp_path / "models" / "b.py"
@@ -302,7 +310,7 @@ class FakePoint:
         self._offered = offered
 
     def load(self):
-        if isinstance(self._offered, Exception):
+        if isinstance(self._offered, BaseException):
             raise self._offered
         return self._offered
 
@@ -311,7 +319,11 @@ def test_installed_packages_offer_entries(tmp_path, monkeypatch):
     def add():
         registry.add_model(Model(name="plugged", transform=None, classifier_loader=dict, eval_batch_size=1))
 
-    points = [FakePoint("broken_package:add", ImportError("no such thing")), FakePoint("package:add", add)]
+    points = [
+        FakePoint("broken_package:add", ImportError("no such thing")),
+        FakePoint("exiting_package:add", SystemExit(3)),
+        FakePoint("package:add", add),
+    ]
     asked = []
 
     def entry_points(group):
@@ -323,7 +335,10 @@ def test_installed_packages_offer_entries(tmp_path, monkeypatch):
     entries = load_registry()
     assert asked == ["testbed.registry"]
     assert list(entries.models.entries) == ["plugged"]
-    assert {str(p): e for p, e in entries.broken.items()} == {"broken_package:add": "ImportError: no such thing"}
+    assert {str(p): e for p, e in entries.broken.items()} == {
+        "broken_package:add": "ImportError: no such thing",
+        "exiting_package:add": "SystemExit: 3",
+    }
 
 
 def test_loading_imports_no_torch(tmp_path):

@@ -67,7 +67,7 @@ imagenet.add(
     imagenet.PUBLISHED,
     dataset=StandardDataset(
         name="imagenet-sketch",
-        also=("sketch", "ImageNet-Sketch"),
+        also=("ImageNet-Sketch",),
         labels="imagenet",
         source="github.com/HaohanWang/ImageNet-Sketch, wnid folders",
     ),

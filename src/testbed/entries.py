@@ -100,7 +100,7 @@ class StandardNormalization:
             raise EntryError(f"StandardNormalization: input_space must be RGB or BGR, got {self.input_space!r}")
 
 
-def _check_name(kind: str, name: object) -> None:
+def check_name(kind: str, name: object) -> None:
     if not isinstance(name, str) or not name.strip():
         raise EntryError(f"{kind}: name must be a non-empty string, got {name!r}")
     if name != name.strip() or any(c in name for c in "*?[]\n\t"):
@@ -140,7 +140,7 @@ class Model:
     classify_arguments: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_name("model", self.name)
+        check_name("model", self.name)
         owner = f"model '{self.name}'"
         if self.transform is not None and not callable(self.transform):
             raise EntryError(f"{owner}: transform must be callable or None, got {self.transform!r}")
@@ -216,7 +216,7 @@ class EvalSetting:
     arguments: Mapping[str, frozenset[str]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_name("eval setting", self.name)
+        check_name("eval setting", self.name)
         owner = f"eval setting '{self.name}'"
         if self.derived_from == self.name:
             raise EntryError(f"{owner}: cannot be derived from itself")

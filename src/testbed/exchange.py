@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from testbed.data.samples import fingerprint_of
 from testbed.errors import StoreError, TestbedError, UnknownName, near_names
 from testbed.metrics.estimate import Estimate
 from testbed.outputs import Outputs, measure, outputs_of
@@ -52,17 +53,21 @@ def save_logits(
         if eval_setting not in known:
             raise UnknownName(f"no eval setting '{eval_setting}' in the {store.where}{near_names(eval_setting, known)}")
         raise StoreError(f"no model has been run on '{eval_setting}'")
-    folder.mkdir(parents=True, exist_ok=True)
     newest = max(e.version for e in found)
+    with files.writing_to(folder):
+        return _save_all(store, registry, [e for e in found if e.version == newest], folder)
+
+
+def _save_all(store: Store, registry: Registry, found: list[queries.Evaluation], folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
     manifest, written = [], []
     for evaluation in found:
-        if evaluation.version == newest:
-            path = folder / f"{files.safe_name(evaluation.model)}.npz"
-            if path in written:  # two names that differ only in what a file name cannot hold
-                path = path.with_name(f"{path.stem}-{evaluation.id}.npz")
-            _write(path, outputs_of(store, registry, evaluation))
-            manifest.append({"file": path.name, "sha256": files.sha256_of(path), **_described(store, evaluation)})
-            written.append(path)
+        path = folder / f"{files.safe_name(evaluation.model)}.npz"
+        if path in written:  # two names that differ only in what a file name cannot hold
+            path = path.with_name(f"{path.stem}-{evaluation.id}.npz")
+        _write(path, outputs_of(store, registry, evaluation))
+        manifest.append({"file": path.name, "sha256": files.sha256_of(path), **_described(store, evaluation)})
+        written.append(path)
     files.write_aside(folder / MANIFEST, lambda aside: _write_json(aside, manifest))
     return written
 
@@ -141,11 +146,9 @@ def _import_one(
         item["dataset_fingerprint"] or "",
         "",
         resumable=False,
+        logits_path=files.new_logits_path(model, setting),
     )
-    base = f"logits/{files.safe_name(setting)}"
-    logits_path = f"{base}/{files.safe_name(model)}-{claim.evaluation_id}.npy"
-    samples_path = f"{base}/samples-imported-{claim.evaluation_id}.npz"
-    files.save_samples(store.folder / samples_path, list(samples.ids), samples.targets, samples.indices)
+    logits_path, samples_path = str(claim.logits_path), _save_samples(store, setting, samples)
     digests = {}
     for name, array in {"logits": logits, **arrays}.items():
         target = files.array_path(store.folder / logits_path, name)
@@ -163,6 +166,15 @@ def _import_one(
     for orphan in orphans:
         files.remove_logits(store.folder, orphan)
     return model, setting
+
+
+def _save_samples(store: Store, setting: str, samples: files.SampleList) -> str:
+    """Named after what is in it: models and databases may share the file."""
+    arrays = (np.asarray(samples.ids, dtype=np.str_), samples.targets, samples.indices)
+    key = fingerprint_of(*(array.tobytes() for array in arrays))[:12]
+    relative = f"logits/{files.safe_name(setting)}/samples-imported-{key}.npz"
+    files.save_samples(store.folder / relative, list(samples.ids), samples.targets, samples.indices)
+    return relative
 
 
 def _save_array(path: Path, array: np.ndarray) -> None:
@@ -206,7 +218,8 @@ def export_results(store: Store, path: Path) -> int:
     writers = {".csv": _export_csv, ".json": _write_json, ".parquet": _export_parquet}
     if path.suffix not in writers:
         raise StoreError(f"--export: expected a file ending in .csv, .json or .parquet, got {path.name}")
-    files.write_aside(path, lambda aside: writers[path.suffix](aside, rows))
+    with files.writing_to(path):
+        files.write_aside(path, lambda aside: writers[path.suffix](aside, rows))
     return len(rows)
 
 

@@ -102,7 +102,7 @@ class Registry:
         try:
             with _loading_into(self):
                 load_module(path)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             for shelf, kept in zip(shelves, before, strict=True):
                 shelf.entries, shelf.origins, shelf.groups, shelf.aggregates = kept
             self.broken[path] = _one_line(error, path)
@@ -184,7 +184,7 @@ def _mentions(path: Path, name: str) -> bool:
     return f'"{name}"' in text or f"'{name}'" in text
 
 
-def _one_line(error: Exception, path: Path) -> str:
+def _one_line(error: BaseException, path: Path) -> str:
     """What went wrong, with the line of the plug-in file it went wrong at."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg} (line {error.lineno})"
@@ -300,6 +300,6 @@ def load_registry(extra: Sequence[str] = (), parts: Sequence[str] = PARTS) -> Re
                 offered = point.load()
                 if callable(offered):
                     offered()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             registry.broken[Path(point.value)] = f"{type(error).__name__}: {error}"
     return registry

@@ -21,10 +21,9 @@ from testbed.store.opening import open_store
 SETTINGS = """
 from testbed import EvalSetting, StandardDataset, registry
 
+shapes = StandardDataset(name="shapes/val", also=["my-shapes"], source="ask")
 for name, size in (("shapes", 12), ("shapes-again", 13)):
-    registry.add_eval_setting(
-        EvalSetting(name, dataset=StandardDataset(name="shapes/val", source="ask"), size=size, tags=["small"])
-    )
+    registry.add_eval_setting(EvalSetting(name, dataset=shapes, size=size, tags=["small"]))
 hand = StandardDataset(name="by-hand", source="sign the form at example.org")
 registry.add_eval_setting(EvalSetting("by-hand", dataset=hand, tags=["small"]))
 registry.add_group("everything", ["shapes", "by-hand"])
@@ -76,6 +75,23 @@ def test_download_takes_data_sets_settings_and_patterns(db, name):
 def test_download_goes_into_the_data_root_that_is_named(db):
     db("--download", "shapes", "--data-root", db.folder / "elsewhere")
     assert (db.folder / "elsewhere" / "shapes" / "val").is_dir()
+
+
+@pytest.mark.parametrize("name", ["shapes-archive", "shapes"])
+@pytest.mark.parametrize("place", ["shapes/val", "my-shapes"])
+def test_what_lies_in_a_further_root_under_any_name_is_there(db, image_folder, name, place):
+    image_folder(IMAGES, f"second/{place}")
+    (db.folder / "first" / "shapes" / "val").mkdir(parents=True)  # empty: nothing is there
+    told = db("--download", name, "--data-root", db.folder / "first", "--data-root", db.folder / "second")
+    assert f"already there, at {db.folder / 'second' / place.split('/')[0]}" in told
+    assert db.server.asked == []
+
+
+@pytest.mark.parametrize("name", ["shapes-archive", "shapes"])
+def test_empty_folder_is_fetched(db, name):
+    (db.folder / "data" / "shapes" / "val").mkdir(parents=True)
+    assert "already there" not in db("--download", name)
+    assert len(list((db.folder / "data" / "shapes" / "val").rglob("*.png"))) == 12
 
 
 def test_download_of_a_group_does_what_it_can_and_tells_the_rest(db):
@@ -148,6 +164,31 @@ def test_audit_speaks_json(db):
     assert rows["shapes"]["verdict"] == "ok"
     assert rows["shapes-again"]["problems"] == ["expected 13 images, found 12"]
     assert rows["by-hand"]["verdict"] == "MISSING"
+
+
+def test_audit_counts_the_images_of_the_setting(db):
+    db("--download", "shapes")
+    told = db("--audit-data", "digits-even", "rows:0-5@shapes").splitlines()
+    assert told[2].split() == ["digits-even", "396", "5", "78", "to", "80", "0", "ok"]
+    assert told[3].split() == ["rows:0-5@shapes", "5", "5", "2", "1", "to", "4", "names", "0", "ok"]
+
+
+def test_audit_opens_each_image_that_is_asked_for_once(db, monkeypatch):
+    db("--download", "shapes")
+    opened = []
+    monkeypatch.setattr("testbed.data.images.read_rgb", lambda path: opened.append(path.name))
+    db("--audit-data", "rows:0-5@shapes")
+    assert len(opened) == 5
+    db("--audit-data", "rows:0-3@shapes", "rows:2-5@shapes")
+    assert len(opened) == 10
+
+
+def test_unreadable_image_is_told_of_the_settings_that_take_it(db):
+    db("--download", "shapes")
+    (db.folder / "data" / "shapes" / "val" / "circle" / "3.png").write_bytes(b"")
+    told = db("--audit-data", "rows:0-3@shapes", "rows:3-5@shapes", code=1)
+    assert told.endswith("Error: 1 of 2 settings have data that is not as expected\n")
+    assert "rows:3-5@shapes: unreadable image" in told
 
 
 @pytest.fixture

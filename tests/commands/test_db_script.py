@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 import tiny
 from testbed.commands.database import main
+from testbed.store.opening import open_store
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,12 @@ def test_print_eval_of_a_limited_run_says_that_it_is_limited(db):
         (("--print-eval", "tiny_raises", "tiny"), "tiny_raises on tiny failed: ZeroDivisionError: this classifier"),
         (("--print-eval", "tiny_b", "tiny.noise"), "tiny_b on tiny.noise has not been run"),
         (("--remove-model", "tiny_a"), "with 3 evaluation(s) and their logits: repeat with --override"),
-        (("--remove-evaluation", "tiny_a", "tiny"), "repeat with --override"),
+        (("--remove-evaluation", "tiny_a", "tiny"), "1 derived from them (tiny_a on tiny-even) and their logits"),
+        (("--rename-model", "tiny_a", "my lin*"), "model 'my lin*': a name has no outer spaces and none of * ? [ ]"),
+        (("--rename-eval-setting", "tiny", " "), "eval setting: name must be a non-empty string, got ' '"),
+        (("--add-model", "a*", "--override"), "model 'a*': a name has no outer spaces"),
+        (("--save-logits", "tiny", "/proc/x"), "/proc/x cannot be written: No such file or directory"),
+        (("--export", "/proc/x/r.csv"), "/proc/x/r.csv cannot be written: No such file or directory"),
         (("--rename-model", "tiny_a", "tiny_b"), "there is a model 'tiny_b' already"),
         (("--add-model", "tiny_zz"), "no model, group or tag 'tiny_zz'"),
         (("--save-logits", "tinny", "x"), "no eval setting 'tinny'"),
@@ -90,7 +96,22 @@ def test_lists_take_filters_and_formats(db):
 def test_status_shows_done_failed_and_missing(db):
     table = {line.split()[0]: line.split()[1:] for line in db("--status").splitlines() if line.startswith("tiny")}
     assert table["tiny"] == ["done", "done", "failed"]
-    assert table["tiny.noise"] == ["done", "missing", "missing"]
+    assert table["tiny.noise"] == ["limit=20", "missing", "missing"]
+
+
+def test_status_tells_a_stopped_run_from_one_at_work(db, monkeypatch):
+    store = open_store("results/results.db")
+    store.begin_run()
+    ids = store.ensure_model("tiny_b"), store.ensure_eval_setting("tiny.noise")
+    store.claim(*ids, "", 200, 50, "f", "", resumable=True)
+
+    def state():
+        rows = {r["eval_setting"]: r for r in json.loads(db("--status", "--format", "json"))}
+        return rows["tiny.noise"]["tiny_b"]
+
+    assert state() == "running"
+    store.end_run()
+    assert state() == "stopped"
 
 
 def test_several_flags_at_once(db):
@@ -107,7 +128,8 @@ def test_rename_and_remove(db):
     assert "evens" in db("--list-eval-settings-db")
     db("--remove-model", "other", "--override")
     assert db("--list-models-db", "--format", "csv").split() == ["model", "tiny_b", "tiny_raises"]
-    db("--remove-evaluation", "tiny_b", "tiny", "--override")
+    told = db("--remove-evaluation", "tiny_b", "tiny", "--override")
+    assert told == "removed 1 evaluation(s), 1 derived from them (tiny_b on evens)\n"
     assert "has not been run" in db("--print-eval", "tiny_b", "tiny", fails=True)
 
 

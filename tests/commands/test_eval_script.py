@@ -41,7 +41,13 @@ def test_dry_run_tells_what_would_be_done_and_does_nothing(invoke, tmp_path):
     assert "to derive, no forward pass" in told
     assert "cannot run: dataset 'no-such-set' not found" in told
     assert "3 pairs: 1 to run, 1 to derive, 1 cannot run; 200 images" in told
-    assert not list(tmp_path.glob("results/logits"))
+    assert not (tmp_path / "results").exists()
+
+
+def test_dry_run_says_why_a_stored_result_is_made_again(invoke, tmp_path):
+    tiny.run(tmp_path / "results", ["tiny_a"], ["tiny"], logits_dtype="float16")
+    told = invoke("--models", "tiny_a", "--eval-settings", "tiny", "--dry-run").output
+    assert "to run: stored in float16" in told
 
 
 def test_dry_run_estimates_time_from_stored_throughput(invoke, tmp_path):
@@ -101,6 +107,8 @@ def test_checkpoint_goes_under_any_model_and_under_its_own_name(tmp_path):
         (["--models", "tiny_a", "--eval-settings", "tiny", "--registry", "nowhere"], "nowhere does not exist"),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--checkpoint", "x.pt"], "'x.pt' does not exist"),
         (["--models", "timm:resnet5O", "--eval-settings", "tiny"], "timm has no model 'resnet5O'; did you mean"),
+        (["--models", "tiny_a", "--eval-settings", "tiny", "--logdir", "/proc/x"], "/proc/x cannot be written: No"),
+        (["--models", "tiny_a", "--eval-settings", "tiny", "--logdir", __file__], "cannot be written: File exists"),
         (
             ["--models", "tiny_a", "--eval-settings", "tiny", "--db", "nosuch://x"],
             "database nosuch://x cannot be opened",

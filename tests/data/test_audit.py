@@ -7,9 +7,10 @@ import pytest
 from PIL import Image
 
 from shared_data import shared_data
-from testbed import ArrayDataset, StandardDataset
+from testbed import ArrayDataset, ManifestDataset, StandardDataset
 from testbed.data.audit import look_over, uneven, unreadable
 from testbed.data.labels import imagenet_wnids
+from testbed.data.listed import ListedDataset
 
 WNIDS = imagenet_wnids()
 
@@ -66,9 +67,53 @@ def test_class_folders_are_judged_by_their_names(image_folder, names, classes, k
     assert (found.names, found.problems) == (kind, problems)
 
 
-def test_folders_that_count_from_one_are_found_out(image_folder):
-    found = looked_over(image_folder, [str(i) for i in range(1, 1001)])
-    assert found.problems == ("classes are numbered 1 to 1000: the classifiers count from 0 to 999",)
+@pytest.mark.parametrize("last", [2, 10, 1000])
+def test_folders_that_count_from_one_are_found_out(image_folder, last):
+    found = looked_over(image_folder, [str(i) for i in range(1, last + 1)])
+    assert found.problems == (f"classes are numbered 1 to {last}: the classifiers count from 0 to {last - 1}",)
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "classes"),
+    [
+        (["1"], "auto", None),
+        (["0", "1", "2"], "auto", None),
+        (["1", "3"], "auto", None),
+        (["1", "2"], "auto", (1, 2)),  # a setting of these classes
+        (["1", "2"], "sorted", None),  # which makes them 0 and 1
+    ],
+)
+def test_other_numbers_are_not_said_to_count_from_one(image_folder, names, labels, classes):
+    assert looked_over(image_folder, names, labels=labels, classes=classes).problems == ()
+
+
+def test_folders_that_made_no_labels_are_no_classes(image_folder):
+    # ImageNet-E: each edit of a picture in a folder of its own, labels in a list.
+    folder = image_folder([f"{edit}/{i}.png" for edit in ("ori", "bg10") for i in range(3)], "data/imagenet-e")
+    (folder / "labels.txt").write_text("0.png 7\n1.png 7\n2.png 9\n")
+    dataset = ListedDataset(name="imagenet-e", listing="labels.txt", separator=" ")
+    found = look_over(dataset.open([folder.parent]))
+    assert (found.names, found.per_class, found.problems) == ("", {"7": 4, "9": 2}, ())
+
+
+def test_labels_of_a_manifest_are_counted_whatever_the_folders_are_called(image_folder):
+    images = [f"class_{i}/{k}.png" for i in (2, 10) for k in range(2)]
+    folder = image_folder(images)
+    (folder / "own.csv").write_text(
+        "image,label\n" + "".join(f"{image},{i % 2 * 3}\n" for i, image in enumerate(images))
+    )
+    found = look_over(ManifestDataset(csv=folder / "own.csv").open([]))
+    assert (found.names, found.per_class, found.problems) == ("", {"0": 2, "3": 2}, ())
+    (folder / "imagenet.csv").write_text("image,label\n" + "".join(f"{image},{WNIDS[5]}\n" for image in images))
+    assert look_over(ManifestDataset(csv=folder / "imagenet.csv").open([]), ()).per_class == {WNIDS[5]: 4}
+
+
+def test_only_the_rows_of_a_setting_are_counted_but_all_folders_judged(image_folder):
+    folder = image_folder([f"class_{c}/{i}.png" for c in range(11) for i in range(2)])
+    samples = StandardDataset(path=folder).open([])
+    found = look_over(samples, None, [0, 1, 2])
+    assert (found.images, found.per_class) == (3, {"class_0": 2, "class_1": 1})
+    assert found.problems == ("classes count in the order of their names, class_10 before class_2: pad the numbers",)
 
 
 def test_arrays_lack_classes_too():

@@ -14,7 +14,7 @@ from local_server import Server
 from shared_data import PROJECT, shared_data
 from testbed import ArrayDataset, StandardDataset
 from testbed.data import download as downloading
-from testbed.data.download import Download, download_for, install, read_downloads, with_hint
+from testbed.data.download import Download, download_for, find_place, find_places, install, read_downloads, with_hint
 from testbed.data.fetch import Remote
 from testbed.data.locate import find
 from testbed.errors import DataError
@@ -97,6 +97,25 @@ def test_damaged_archive_without_a_checksum_is_fetched_again_next_time(offered, 
     assert tree(tmp_path / "data") == EXPECTED
 
 
+def test_archive_with_a_wrong_byte_is_no_error_of_the_disk_and_fetched_again(offered, server, tmp_path):
+    download = offered(MEMBERS, checksum=None)
+    whole = server.files["set.tar.gz"]
+    server.files["set.tar.gz"] = whole[:-6] + bytes([whole[-6] ^ 1]) + whole[-5:]  # in the checksum of gzip
+    with pytest.raises(DataError, match=r"is damaged and cannot be unpacked: BadGzipFile: CRC check failed.*removed"):
+        install(download, tmp_path / "data", pause_s=0)
+    assert list((tmp_path / "data").iterdir()) == []
+    server.files["set.tar.gz"] = whole
+    install(download, tmp_path / "data", pause_s=0)
+    assert tree(tmp_path / "data") == EXPECTED
+
+
+@pytest.mark.parametrize("folder", ["set/snow", "set/snow/empty/deep"])
+def test_empty_folder_is_filled(offered, tmp_path, folder):
+    (tmp_path / "data" / folder).mkdir(parents=True)
+    assert tmp_path / "data" / "set" / "snow" in install(offered(MEMBERS), tmp_path / "data", pause_s=0)
+    assert tree(tmp_path / "data") == EXPECTED
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left on device")])
 def test_interrupted_unpacking_never_counts_as_complete(offered, server, tmp_path, monkeypatch, stop):
     whole, root = downloading.unpack, tmp_path / "data"
@@ -140,6 +159,42 @@ def test_two_processes_do_not_fetch_the_same_thing_at_once(offered, tmp_path):
 # ---- the catalogue ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        (["r2/set/snow/1.jpg"], {"set/snow": "r2/set/snow"}),
+        (["r1/fog-set/1/1.jpg"], {}),
+        (["r1/fog-set/1/1.jpg", "r2/fog-set/2/1.jpg"], {"set/fog": "r1/fog-set/1"}),
+        (["r1/set/snow/empty/"], {}),
+        (["r1/set/snow/", "r2/set/snow/1.jpg"], {"set/snow": "r2/set/snow"}),
+    ],
+)
+def test_place_is_there_in_any_root_and_under_any_name(tmp_path, there, found):
+    for path in there:
+        folder, _, file = path.rpartition("/")
+        (tmp_path / folder).mkdir(parents=True)
+        if file:
+            (tmp_path / path).touch()
+    download = Download("a-set", (), {"snow": "set/snow", "fog": "set/fog"}, "CC0")
+    datasets = [StandardDataset(name=f"set/fog/{i}", also=[f"fog-set/{i}"]) for i in (1, 2)]
+    roots = [tmp_path / "r1", tmp_path / "r2"]
+    places = find_places(download, {"a-set": download}, datasets, roots)
+    assert places == {place: tmp_path / path for place, path in found.items()}
+
+
+def test_folder_of_links_is_not_empty(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "data" / "val").mkdir(parents=True)
+    (tmp_path / "data" / "val" / "n01440764").symlink_to(tmp_path / "elsewhere")
+    assert find_place(StandardDataset(name="val"), [tmp_path / "data"]) == tmp_path / "data" / "val"
+
+
+def test_folder_of_one_sketch_set_is_not_that_of_the_other():
+    registry = load_registry(parts=["eval_settings"])
+    one, other = (registry.eval_setting(name).dataset for name in ("imagenet-sketch", "sketch-16"))
+    assert not {one.name, *one.also} & {other.name, *other.also}
+
+
 def missing(dataset):
     with pytest.raises(DataError) as error:
         dataset.open([Path("nowhere")])
@@ -149,7 +204,7 @@ def missing(dataset):
 def test_missing_data_names_the_command_where_there_is_one():
     on_disk = StandardDataset(name="imagenet-c/fog/3", labels="imagenet", source="zenodo")
     assert missing(on_disk).endswith("`python db.py --download imagenet-c-weather` fetches it.")
-    # The set of ImageNet sketches may also lie in `sketch`, which is another set's name.
+    # A set's own name goes before one that it shares with another set.
     sketch = StandardDataset(name="imagenet-sketch", also=("sketch",))
     assert missing(sketch).endswith("`python db.py --download imagenet-sketch` fetches it.")
     assert "--download" not in missing(StandardDataset(name="val"))

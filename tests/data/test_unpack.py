@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import errno
+import gzip
 import io
+import lzma
 import tarfile
 import zipfile
+from functools import partial
 
 import pytest
 
@@ -52,6 +57,7 @@ GOOD = {"set/a/1.jpg": b"one", "set/b/2.jpg": b"two"}
         ("x.tar.gz", "w:gz"),
         ("x.tgz", "w:gz"),
         ("x.tar.xz", "w:xz"),
+        ("x.tar.bz2", "w:bz2"),
         ("plain.tar.gz", "w"),
         ("x.zip", ""),
     ],
@@ -119,6 +125,56 @@ def test_damaged_archive_is_told_from_a_refused_one(tmp_path, name):
     whole.write_bytes(whole.read_bytes()[:-60])
     with pytest.raises(DamagedArchive, match="cannot be unpacked"):
         unpack(whole, tmp_path / "out")
+
+
+STORED = partial(gzip.compress, compresslevel=0)  # a picture's bytes stand in the archive as they are
+
+
+@pytest.mark.parametrize("leave_out", [(), ("a", "b")])
+@pytest.mark.parametrize(
+    ("name", "compress", "place"),
+    [
+        ("x.tar.gz", STORED, b"two"),
+        ("x.tar.gz", gzip.compress, -6),  # in the checksum itself
+        ("x.tar.xz", lzma.compress, -40),
+        ("x.tar.bz2", bz2.compress, -12),
+        ("x.tar", bytes, b"set/b/2.jpg"),
+    ],
+)
+def test_one_wrong_byte_is_damage(tmp_path, name, compress, place, leave_out):
+    whole = compress(tar(tmp_path / "whole", GOOD).read_bytes())
+    archive = bytearray(whole)
+    archive[archive.index(place) if isinstance(place, bytes) else place] ^= 1
+    (tmp_path / name).write_bytes(archive)
+    with pytest.raises(DamagedArchive, match="is damaged and cannot be unpacked"):
+        unpack(tmp_path / name, tmp_path / "out", leave_out)
+
+
+def test_error_of_the_disk_is_no_damage(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    archive = tar(tmp_path / "x.tar.gz", GOOD, "w:gz")
+    monkeypatch.setattr(tarfile.TarFile, "makefile", full)
+    with pytest.raises(OSError, match="No space left"):
+        unpack(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [(10, 9, "That compression method is not supported"), (8, 1 << 6, "strong encryption")],
+    ids=["deflate64", "strong encryption"],
+)
+def test_zip_that_python_cannot_read_is_one_line(tmp_path, place, value, told):
+    path = zipped(tmp_path / "x.zip", GOOD)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + place] = value  # of the first entry of the directory
+    path.write_bytes(content)
+    with pytest.raises(
+        DataError, match=rf"x\.zip cannot be unpacked by Python \({told}.*\): unpack it by hand"
+    ) as error:
+        unpack(path, tmp_path / "out")
+    assert not isinstance(error.value, DamagedArchive)
 
 
 def test_folder_is_found_under_whatever_it_is_wrapped_in(tmp_path):

@@ -110,5 +110,5 @@ def test_too_few_models_or_mistaken_units_are_refused(method, models, accuracies
 
 def test_models_that_all_agree_alike_have_no_line():
     same = np.zeros((3, 50), dtype=int)
-    with pytest.raises(LabelFreeError, match="models that differ on the source set"):
+    with pytest.raises(LabelFreeError, match="models that differ on the source set, got 100 % agreement for all"):
         aline_s(same, same, [0.9, 0.8, 0.7])

@@ -171,6 +171,8 @@ def test_several_models_agree_or_not(filled):
         ((*BASIC, "--class-prior", "even"), "expected source, uniform or a file with one number per class, got even"),
         ((*BASIC, "--out", "table.xls"), "expected a name that ends in .csv, .json, .md, .tex"),
         (("--train-rotation-head", "first"), "--on is missing"),
+        (("--train-rotation-head", "tiny_a", "--on", "tiny", "--device", "cuda:99"), "got 'cuda:99'"),
+        (("--train-rotation-head", "tiny_a", "--on", "tiny", "--device", "banana"), "--device: expected cpu"),
     ],
 )
 def test_bad_questions_get_one_clear_line(filled, words, said):
@@ -204,6 +206,15 @@ def test_a_rotation_head_is_trained_and_used(tmp_path):
     settings = ("tiny", "tiny.noise", "tiny.batch_noise")
     run = script("eval.py", "--models", "tiny_a", "--eval-settings", *settings, "--record", "rotation", *database)
     assert run.returncode == 0, run.stderr
+    import torch
+
+    torch.save({"1.weight": torch.zeros(10, 192), "1.bias": torch.zeros(10)}, tmp_path / "mine.pt")
+    mine = ("--checkpoint", tmp_path / "mine.pt")
+    done = script("autoeval.py", "--train-rotation-head", "tiny_a", *mine, "--on", "tiny", "--epochs", "1", *database)
+    assert done.returncode == 0, done.stderr
+    assert "rotation head of tiny_a@mine trained" in done.stdout
+    assert f"`python eval.py --models tiny_a --checkpoint {tmp_path}/mine.pt --eval-settings ..." in done.stdout
+    assert (tmp_path / "results" / "rotation-heads" / "tiny_a@mine.safetensors").is_file()
     words = ("--models", "tiny_a", "--source", "tiny", "--fit", "tiny", "tiny.noise", "--test", "tiny.batch_noise")
     told = script("autoeval.py", *words, "--methods", "rotation", "--format", "csv", *database)
     assert told.returncode == 0, told.stderr
@@ -217,45 +228,6 @@ def test_methods_are_listed():
     listed = {row["method"]: row for row in json.loads(done.stdout)}
     assert listed["fid"]["needs"] == "logits features"
     assert listed["aline-s"] == {**listed["aline-s"], "kind": "pairs", "needs": "3 models"}
-
-
-def save_predictions(folder, predictions):
-    folder.mkdir()
-    for number, row in enumerate(predictions):
-        (folder / f"m{number}.json").write_text(json.dumps(row.tolist()))
-
-
-def test_files_of_predictions_need_no_database(tmp_path):
-    from testbed.labelfree.agreement import aline_d
-
-    rng = np.random.default_rng(3)
-    truth = rng.integers(10, size=600), rng.integers(10, size=500)
-    made = []
-    for labels, shift in zip(truth, (0.0, 0.15), strict=True):
-        wrong = rng.random((5, len(labels))) < (0.08 + shift + 0.05 * np.arange(5))[:, None]
-        made.append(np.where(wrong, rng.integers(10, size=wrong.shape), labels))
-    for name, predictions in zip(("clean", "new"), made, strict=True):
-        save_predictions(tmp_path / name, predictions)
-    np.save(tmp_path / "clean.npy", truth[0])
-    np.savetxt(tmp_path / "new.txt", truth[1], fmt="%d")
-    folders = ("--predictions", tmp_path / "clean", tmp_path / "new", "--labels", tmp_path / "clean.npy")
-    done = script("autoeval.py", *folders, "--test-labels", tmp_path / "new.txt", "--format", "json")
-    answer = json.loads(done.stdout)
-    told = {e["model"]: (e["estimate"], e["accuracy"]) for e in answer["estimates"] if e["method"] == "aline-d"}
-    expected = aline_d(*made, (made[0] == truth[0]).mean(axis=1)).accuracies
-    for number in range(5):
-        assert told[f"m{number}"] == pytest.approx((expected[number], 100 * (made[1][number] == truth[1]).mean()))
-    assert answer["remarks"][1].startswith("accuracy line, which needs the labels: slope")
-    short = script("autoeval.py", *folders, "--models", "m0", "m1", "--summary")
-    assert "left out: aline-s, aline-d: needs at least 3 models, got 2" in short.stdout
-    for words, said in (
-        (folders[:3], "--labels is missing"),
-        ((*folders[:4], tmp_path / "new.txt"), "has 500 labels, the predictions in"),
-        ((*folders, "--models", "vgg*"), "share no file of vgg*"),
-        (("--predictions", tmp_path, tmp_path / "nowhere", *folders[3:]), "nowhere is none"),
-    ):
-        done = script("autoeval.py", *words)
-        assert done.returncode != 0 and said in done.stderr.strip().splitlines()[-1]
 
 
 def test_published_predictions_on_cifar_10_1_give_the_known_errors():

@@ -62,14 +62,17 @@ def test_energy_is_the_published_meta_distribution_energy_without_log_n():
 
 
 @pytest.mark.parametrize(("scale", "above"), [(1.0, False), (12.0, True)])
-def test_mano_takes_the_softmax_only_where_it_is_far_from_uniform(scale, above):
-    z = outputs(scale=scale).logits.astype(float)
-    phi = -log_softmax(z, axis=1).mean()
+def test_mano_takes_the_softmax_only_where_the_source_is_far_from_uniform(scale, above):
+    """One normalisation for all sets of a model, also for those on the other side of the limit."""
+    clean = source(scale=scale)
+    phi = -log_softmax(clean.outputs.logits.astype(float), axis=1).mean()
     assert (phi > 5) == above
-    q = softmax(z, axis=1) if above else 1 + z + z**2 / 2
-    q /= q.sum(1, keepdims=True)
-    expected = np.linalg.norm(q.ravel(), 4) / q.size**0.25
-    assert logits_scores.mano(SetOutputs(z), source()) == pytest.approx(expected, rel=1e-5)
+    for of_set in (1.0, 12.0):
+        z = outputs(scale=of_set, seed=1).logits.astype(float)
+        q = softmax(z, axis=1) if above else 1 + z + z**2 / 2
+        q /= q.sum(1, keepdims=True)
+        expected = np.linalg.norm(q.ravel(), 4) / q.size**0.25
+        assert logits_scores.mano(SetOutputs(z), clean) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", [m.name for m in ON_LOGITS])
@@ -222,12 +225,24 @@ def test_class_prior_is_the_labels_shares_unless_said():
     assert Source.of(drawn, np.array([2.0, 1, 1, 0, 0])).class_prior == pytest.approx([0.5, 0.25, 0.25, 0, 0])
 
 
+def with_nan_feature():
+    found = outputs(features=3)
+    found.features[7, 1] = np.nan
+    return found
+
+
+def test_features_that_a_method_does_not_read_may_hold_anything():
+    assert METHODS["confscore"].compute(with_nan_feature(), source()) > 0
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: Source.of(SetOutputs(np.zeros((3, 2)))), "source set needs labels"),
         (lambda: Source.of(outputs(), "equal"), "class prior"),
-        (lambda: Source.of(outputs(), np.ones(3)), "5 class shares"),
+        (lambda: Source.of(outputs(), np.ones(3)), "expected 5 class shares, one per class, got 3"),
+        (lambda: Source.of(outputs(), np.array([1, np.inf, 1, 1, 1])), "finite class shares .* from 1 to inf"),
+        (lambda: Source.of(outputs(), np.array([1, -1, 1, 1, 1])), "not negative, got numbers from -1 to 1"),
         (lambda: Source.of(SetOutputs(np.zeros((2, 2)), np.array([0, 7]))), "below 2 classes, got 7"),
         (lambda: SetOutputs(np.zeros(3)), "expected logits of shape"),
         (lambda: SetOutputs(np.zeros((3, 2)), np.zeros(4, int)), "expected targets of 3 images"),
@@ -237,6 +252,20 @@ def test_class_prior_is_the_labels_shares_unless_said():
         (lambda: METHODS["rotation"].compute(outputs(), source()), "rotation needs rotation"),
         (lambda: METHODS["entropy"].compute(outputs(classes=4), source()), "expected 5 classes"),
         (lambda: METHODS["entropy"].compute(SetOutputs(np.full((2, 5), np.nan)), source()), "NaN or infinity for 2"),
+        (
+            lambda: METHODS["fid"].compute(with_nan_feature(), source(features=3)),
+            "finite features, got NaN .* 1 images",
+        ),
+        (
+            lambda: METHODS["fid"].compute(outputs(features=3), Source.of(with_nan_feature())),
+            "finite features of the source, got NaN .* row 7",
+        ),
+        (
+            lambda: METHODS["rotation"].compute(
+                SetOutputs(np.zeros((3, 5)), rotation=np.full((3, 4, 4), np.nan)), source()
+            ),
+            "finite rotation, got NaN or infinity for 3 images",
+        ),
         (lambda: METHODS["gde"].compute(outputs(), source()), "several models"),
     ],
 )

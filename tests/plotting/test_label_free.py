@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from testbed.commands import autoeval
+from testbed.errors import TestbedError
 from testbed.labelfree.agreement import aline_s
 from testbed.store.estimates import estimates
 from testbed.store.opening import open_store
@@ -30,6 +31,16 @@ def estimated(small_db, tmp_path_factory):
     return path
 
 
+def copied(path, folder):
+    shutil.copytree(Path(path).parent, folder, dirs_exist_ok=True)
+    return str(folder / "results.db")
+
+
+def autoeval_in(path, *words):
+    done = CliRunner().invoke(autoeval.main, ["--models", "line_a", *words, "--db", path])
+    assert done.exit_code == 0, done.output
+
+
 @pytest.fixture
 def module():
     return importlib.import_module("label_free")  # the folder is on the path: conftest
@@ -37,7 +48,7 @@ def module():
 
 def test_points_lie_at_true_and_estimated_accuracy(module, estimated):
     store = open_store(estimated)
-    rows = module.chosen_rows(store, ("line_a",), "", (), (), None, None)
+    rows = module.chosen_rows(store, ("line_a",), "", (), (), None)
     assert {(r["eval_setting"], r["method"]) for r in rows} == {
         (f"toy.noise.{i}", method) for i in (1, 2) for method in ("doc", "entropy")
     }
@@ -53,8 +64,38 @@ def test_points_lie_at_true_and_estimated_accuracy(module, estimated):
     np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(np.clip(expected, low, 100), axis=0))
 
 
+def test_fit_sets_are_chosen_by_the_very_words(module, estimated, tmp_path):
+    """toy.blur.* must not also mean toy.blur.1 toy.blur.2, nor what begins alike."""
+    path = copied(estimated, tmp_path)
+    long = [f"toy.blur.{i}" for i in (1, 2)] * 12
+    for fit in (["toy.blur.1", "toy.blur.2"], long, [*long, "toy.blur.1"]):
+        autoeval_in(path, "--source", "toy", "--fit", *fit, "--test", "toy.noise.*", "--methods", "entropy")
+    store = open_store(path)
+    assert len({r["fit"] for r in estimates(store) if r["fit"]}) == 4
+    for words in (("toy.blur.*",), ("toy.blur.1", "toy.blur.2"), tuple(long), (*long, "toy.blur.1")):
+        rows = module.chosen_rows(store, ("line_a",), "", (), (), None, words)
+        assert len({r["fit"] for r in rows if r["fit"]}) == 1
+        assert {r["fit"] for r in rows if r["fit"]} < {r["fit"] for r in estimates(store)}
+    with pytest.raises(TestbedError, match="no such estimates"):
+        module.chosen_rows(store, ("line_a",), "", ("entropy",), (), None, ("toy.blur",))
+    told = module.chosen_rows(store, ("line_a",), "", ("entropy",), (), None, ("toy.blur.* (2 sets)",))
+    assert {r["fit"] for r in told} == {"toy.blur.* (2 sets)"}
+
+
+def test_estimates_that_assume_different_things_are_not_drawn_together(module, estimated, tmp_path):
+    path = copied(estimated, tmp_path)
+    for prior in ("source", "uniform"):
+        words = ("--source", "toy", "--test", "toy.noise.*", "--methods", "cot", "--class-prior", prior)
+        autoeval_in(path, *words)
+    store = open_store(path)
+    with pytest.raises(TestbedError, match="several estimates by cot, choose with --assumes: source, uniform"):
+        module.chosen_rows(store, (), "", (), (), None)
+    rows = module.chosen_rows(store, (), "", (), (), None, assumes=("uniform",))
+    assert {(r["method"], r["assumes"]) for r in rows} == {("cot", "uniform"), ("doc", ""), ("entropy", "")}
+
+
 def test_bars_are_the_errors(module, estimated):
-    rows = module.chosen_rows(open_store(estimated), (), "", ("doc",), (), None, None)
+    rows = module.chosen_rows(open_store(estimated), (), "", ("doc",), (), None)
     figure = module.bars(rows, None)
     off = np.array([r["estimate"] - r["accuracy"] for r in rows])
     assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx([np.sqrt((off**2).mean())])

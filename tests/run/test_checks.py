@@ -11,7 +11,7 @@ from testbed.metrics.classification import classification
 from testbed.metrics.estimate import share
 from testbed.perturb.colour import greyscale
 from testbed.registry import load_registry
-from testbed.run.checks import expected_classes, near_chance
+from testbed.run.checks import expected_classes, look_over_setting, near_chance
 
 ALL = np.arange(1000)
 
@@ -80,3 +80,11 @@ def test_expected_classes_are_those_a_setting_promises():
     assert len(subset) == 200
     assert expected_classes(registry, "imagenet-a") == subset
     assert expected_classes(registry, "imagenet-a.full1000") == sorted(subset)
+
+
+def test_images_of_a_setting_are_counted_and_all_classes_of_its_data_expected():
+    registry = load_registry(parts=["eval_settings"])
+    samples = registry.eval_setting("digits").dataset.open([])
+    found = look_over_setting(registry, "rows:0-5@digits", samples, range(5))
+    assert (found.images, sum(found.per_class.values()), found.problems) == (5, 5, ())
+    assert len(look_over_setting(registry, "digits", samples).per_class) == 10

@@ -50,8 +50,23 @@ def test_killed_worker_loses_no_finished_chunk(tmp_path, undisturbed, monkeypatc
 
 def test_chunk_that_kills_every_worker_fails_its_pair_only(tmp_path):
     report, store = tiny.run(tmp_path, ["tiny_always_deadly", "tiny_a"], ["tiny"], inline=False, threads=1)
-    assert "its worker died 3 times" in tiny.failure(report)
+    assert "its worker died 3 times at images 0 to 200 (killed by SIGKILL, often because mem" in tiny.failure(report)
     assert queries.completed(store, "tiny_a", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words"),
+    [
+        (-signal.SIGILL, "killed by SIGILL"),
+        (-signal.SIGKILL, "killed by SIGKILL, often because memory ran out"),
+        (-40, "killed by signal 40"),
+        (3, "exit code 3"),
+    ],
+)
+def test_signal_that_ended_a_worker_is_named(exit_code, words):
+    from testbed.run.dispatch import _end_of_process
+
+    assert _end_of_process(exit_code) == words
 
 
 def _eval(folder, *more):
@@ -118,6 +133,26 @@ def test_ctrl_c_tells_how_to_go_on(tmp_path):
     assert process.returncode == 130
     assert "the same command goes on from there" in told
     assert "Traceback" not in told
+
+
+def test_ctrl_c_without_a_database_writes_what_is_whole_and_promises_nothing(tmp_path):
+    command = [*_eval(tmp_path, "--no-db", "--logdir", str(tmp_path / "out"))]
+    process = subprocess.Popen(
+        command, env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    deadline = time.monotonic() + 120
+    while "done    tiny_slow on tiny\n" not in _text(tmp_path / "out/run.log"):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert told.strip().splitlines()[-1] == "Stopped. With --no-db nothing is kept: the same command begins anew."
+    assert [p.parent.name for p in (tmp_path / "out").glob("*/tiny_slow.npz")] == ["tiny"]
+
+
+def _text(path):
+    return path.read_text() if path.is_file() else ""
 
 
 def test_two_runs_on_one_database_share_the_work(tmp_path, undisturbed):

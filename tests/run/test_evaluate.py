@@ -1,11 +1,13 @@
 """What a run computes: the numbers, the derived ones, and that nothing changes them that should not."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
 
 import tiny
-from testbed.store import queries
+from testbed.store import queries, schema
 
 
 def reference_logits(seed, normalise=None):
@@ -186,8 +188,6 @@ def test_result_derived_from_an_older_version_is_derived_again(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"])
     import sqlalchemy as sa
 
-    from testbed.store import schema
-
     with store.writing() as connection:  # as if both had been made from version 0 of `tiny`
         connection.execute(
             sa.update(schema.eval_settings).where(schema.eval_settings.c.name == "tiny").values(version=0)
@@ -197,6 +197,59 @@ def test_result_derived_from_an_older_version_is_derived_again(tmp_path):
     assert [p.setting.name for p in report.outcome.derived] == ["tiny-even"]
     parent = queries.completed(store, "tiny_a", "tiny-even").row["derived_from_id"]
     assert queries.evaluations(store, id=parent)[0].version == 1
+
+
+@pytest.mark.parametrize(
+    ("less", "reason"),
+    [({"logits_dtype": "float16"}, "stored in float16"), ({"amp": "bf16"}, "computed in bfloat16")],
+)
+def test_less_precise_result_is_made_again_when_more_is_asked_for_and_not_the_other_way(tmp_path, less, reason):
+    kept = {name: value for name, value in less.items() if name != "amp"}
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even", "tiny-some"], **kept)
+    if "amp" in less:  # not every processor has it
+        with store.writing() as connection:
+            connection.execute(schema.evaluations.update().values(dtype="bfloat16"))
+    report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny-even"])
+    assert {(p.setting.name, p.reason) for p in report.plan.having("run")} == {("tiny", reason)}
+    # What nobody asked for is derived again too: it would go with the logits it came from.
+    assert [p.setting.name for p in report.outcome.derived] == ["tiny-even", "tiny-some"]
+    expected, _ = reference_logits(1)
+    np.testing.assert_allclose(tiny.logits(store, "tiny_a", "tiny-some"), expected[[7, 3, 3, 11]], atol=1e-4)
+    for options in ({}, less):
+        report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], **options)
+        assert not report.worked
+
+
+def saved(path, label):
+    """A checkpoint for tiny_a with which it always says `label`."""
+    path.parent.mkdir(exist_ok=True)
+    torch.save({"1.weight": torch.zeros(10, 192), "1.bias": torch.eye(10)[label]}, path)
+    return str(path)
+
+
+def test_checkpoints_of_one_name_are_told_apart_by_their_content(tmp_path):
+    a, b = (saved(tmp_path / run / "best.pth.tar", label) for run, label in (("runA", 1), ("runB", 2)))
+    names = []
+    for checkpoint in (a, b, a, b):
+        report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"], checkpoint=checkpoint)
+        names.append(report.plan.pairs[0].stored_model)
+        assert report.worked == (len(names) <= 2)
+        assert tiny.logits(store, names[-1], "tiny")[0].argmax() == (1 if checkpoint == a else 2)
+    digest = hashlib.sha256((tmp_path / "runB/best.pth.tar").read_bytes()).hexdigest()
+    assert names == ["tiny_a@best", f"tiny_a@best-{digest[:8]}"] * 2
+    assert report.plan.notes == [f"{b} is not the file that tiny_a@best was run with: it goes under {names[1]}"]
+
+
+def test_checkpoint_is_not_hashed_before_there_is_a_result_to_tell_it_from(tmp_path, monkeypatch):
+    from testbed.store import files
+
+    hashed, real = [], files.sha256_of
+    monkeypatch.setattr(files, "sha256_of", lambda path: (hashed.append(path.name), real(path))[1])
+    checkpoint = saved(tmp_path / "best.pth", 1)
+    tiny.run(tmp_path, ["tiny_a"], ["tiny"], checkpoint=checkpoint)
+    assert "best.pth" not in hashed
+    tiny.run(tmp_path, ["tiny_a"], ["tiny"], checkpoint=checkpoint)
+    assert hashed.count("best.pth") == 1
 
 
 def test_plan_of_many_pairs_is_made_in_linear_time(tmp_path):

@@ -1,5 +1,7 @@
 """What a run keeps beside the logits: features caught on the way, rotation logits of a trained head."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,16 @@ from testbed.registry import Registry
 from testbed.run.classifier import LoadedModel
 from testbed.run.features import FeatureWatch
 from testbed.run.options import RunOptions
-from testbed.run.rotation import augmented, head_path, read_head, save_head, train_rotation_head, turned
+from testbed.run.rotation import (
+    RotationHead,
+    Stepper,
+    augmented,
+    head_path,
+    read_head,
+    save_head,
+    train_rotation_head,
+    turned,
+)
 from testbed.store import queries
 
 
@@ -96,6 +107,100 @@ def test_rotation_needs_its_head_and_then_records_the_logits_of_four_turns(tmp_p
     np.testing.assert_allclose(stored(store).extras["rotation"], expected, atol=1e-4)
     with pytest.raises(ModelError, match="trained for other weights"):
         read_head(head_path(tmp_path, "tiny_a"), "tiny_a", "0" * 64)
+
+
+def save_random_head(folder, seed, model="tiny_a"):
+    """A head of the tiny model, not trained."""
+    digest = LoadedModel(registry().model("tiny_a"), "cpu", RunOptions()).weights_sha256
+    torch.manual_seed(seed)
+    head = RotationHead(192)
+    save_head(head_path(folder, model), head, digest, "tiny", epochs=20, seed=seed, limit=None)
+    return head
+
+
+def test_logits_of_another_rotation_head_are_recorded_again(tmp_path):
+    how = dict(record=("rotation",), results_folder=str(tmp_path))
+    save_random_head(tmp_path, 1)
+    tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], **how)
+    same, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], **how)
+    assert not same.worked
+    first = queries.completed(store, "tiny_a", "tiny").row["provenance"]["rotation_head"]
+    assert {k: v for k, v in first.items() if k != "sha256"} == {"trained_on": "tiny", "epochs": "20", "seed": "1"}
+    save_random_head(tmp_path, 2)
+    again, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], **how)
+    assert again.worked and not again.failed
+    assert queries.completed(store, "tiny_a", "tiny").row["provenance"]["rotation_head"]["sha256"] != first["sha256"]
+    save_random_head(tmp_path, 2)  # trained again with the same outcome
+    third, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], **how)
+    assert not third.worked
+    features_only, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny"], record=("features",))
+    assert not features_only.worked
+
+
+def test_a_head_that_is_trained_anew_in_the_middle_of_a_pair_fails_it(tmp_path, monkeypatch):
+    from testbed.run.record import Recorder
+
+    save_random_head(tmp_path, 1)
+    recorded = Recorder.chunk
+
+    def retrain_and_record(self, done, device):
+        save_random_head(tmp_path, 2)
+        recorded(self, done, device)
+
+    monkeypatch.setattr(Recorder, "chunk", retrain_and_record)
+    report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny"], record=("rotation",), results_folder=str(tmp_path))
+    assert "rotation head changed while the pair was under way" in tiny.failure(report)
+
+
+def test_chunks_of_an_older_head_are_not_joined_with_those_of_a_new_one(tmp_path, monkeypatch):
+    from testbed.run.record import Recorder
+
+    how = dict(record=("rotation",), results_folder=str(tmp_path), chunk_size=64)
+    save_random_head(tmp_path, 1)
+    recorded = Recorder.chunk
+
+    def record_and_stop(self, done, device):
+        recorded(self, done, device)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopping, contextlib.suppress(KeyboardInterrupt):
+        stopping.setattr(Recorder, "chunk", record_and_stop)
+        tiny.run(tmp_path, ["tiny_a"], ["tiny"], **how)
+    head = save_random_head(tmp_path, 2)
+    report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"], **how)
+    assert not report.failed
+    expected = head(images().flatten(1)).detach()
+    np.testing.assert_allclose(stored(store).extras["rotation"][:, 0], expected, atol=1e-4)
+
+
+def test_a_checkpoint_has_a_rotation_head_of_its_own(tmp_path):
+    network = registry().model("tiny_a").classifier_loader()
+    torch.save(network.state_dict(), tmp_path / "mine.pt")
+    how = dict(record=("rotation",), results_folder=str(tmp_path), checkpoint=str(tmp_path / "mine.pt"))
+    report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny"], **how)
+    said = f"`python autoeval.py --train-rotation-head tiny_a --checkpoint {tmp_path}/mine.pt --on SETTING` trains one"
+    assert said in tiny.failure(report)
+    save_random_head(tmp_path, 1, "tiny_a@mine")
+    report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny"], **how)
+    assert not report.failed
+
+
+def test_steps_are_of_64_whatever_the_batches_are():
+    """Batches of 100, of 7 and of all at once give the same head."""
+    features = torch.randn(300, 6, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(4, (300,), generator=torch.Generator().manual_seed(1))
+    weights = []
+    for size in (100, 7, 300):
+        torch.manual_seed(0)
+        head = RotationHead(6)
+        steps = Stepper(head, epochs=3)
+        for _ in range(3):
+            for rows, truths in zip(features.split(size), labels.split(size), strict=True):
+                steps.learn(rows, truths)
+            steps.end_epoch()
+        weights.append(head.weight.detach().clone())
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=0)
+    torch.testing.assert_close(weights[0], weights[2], rtol=0, atol=0)
 
 
 def test_turns_are_the_published_ones():

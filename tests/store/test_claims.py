@@ -144,6 +144,30 @@ def test_chunk_whose_file_was_lost_is_recorded_again(store):
     assert store.chunk_facts(held.evaluation_id) == []
 
 
+def test_resumed_pair_keeps_the_place_of_its_logits_and_one_begun_anew_tells_the_old_one(store):
+    store.begin_run()
+    assert claim(store, logits_path="a.npy").logits_path == "a.npy"
+    resumed = claim(store, logits_path="b.npy")
+    assert (resumed.logits_path, resumed.abandoned) == ("a.npy", None)
+    anew = claim(store, logits_path="c.npy", resumable=False)
+    assert (anew.logits_path, anew.abandoned) == ("c.npy", "a.npy")
+
+
+def test_pair_that_an_older_program_left_without_a_place_for_its_logits_gets_one(store):
+    store.begin_run()
+    claim(store)
+    assert claim(store, logits_path="a.npy").logits_path == "a.npy"
+    assert queries.evaluations(store)[0].row["logits_path"] == "a.npy"
+
+
+def test_living_runs_are_those_that_neither_ended_nor_died(store, other):
+    assert store.living_runs() == {store.run_id, other.run_id}
+    change_run(store, store.run_id, pid=dead_pid())
+    assert store.living_runs() == {other.run_id}
+    other.end_run()
+    assert store.living_runs() == set()
+
+
 def test_completed_pair_stays_until_its_rerun_is_complete(store):
     store.begin_run()
     first = add(store, value=40.0)

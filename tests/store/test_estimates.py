@@ -9,20 +9,31 @@ from testbed.store.manage import remove_evaluation
 
 
 def row(evaluation_id, method="atc", value=61.5, **more):
-    plain = dict(source="clean", fit="", set_group="noise", accuracy=60.0, notes=["a note"])
+    plain = dict(source="clean", fit="", assumes="", set_group="noise", accuracy=60.0, notes=["a note"])
+    plain |= dict(extrapolates=False, r2=None)
     return {"evaluation_id": evaluation_id, "method": method, "value": value, **plain, **more}
 
 
 def test_estimates_are_read_with_their_names_and_replaced_when_made_again(store):
     store.begin_run()
     evaluation = add(store, "m", "s")
-    save_estimates(store, [row(evaluation), row(evaluation, "entropy", 58.0, fit="meta-*")])
+    fitted = dict(fit="meta-*", extrapolates=True, r2=0.9)
+    save_estimates(store, [row(evaluation), row(evaluation, "entropy", 58.0, **fitted)])
     save_estimates(store, [row(evaluation, value=62.5, accuracy=None)])
-    plain = {"model": "m", "eval_setting": "s", "set_group": "noise", "source": "clean", "variant": ""}
+    plain = {"model": "m", "eval_setting": "s", "set_group": "noise", "source": "clean", "variant": "", "assumes": ""}
     assert estimates(store) == [
-        {**plain, "method": "atc", "estimate": 62.5, "accuracy": None, "fit": ""},
-        {**plain, "method": "entropy", "estimate": 58.0, "accuracy": 60.0, "fit": "meta-*"},
+        {**plain, "method": "atc", "estimate": 62.5, "accuracy": None, "fit": "", "extrapolates": 0, "r2": None},
+        {**plain, "method": "entropy", "estimate": 58.0, "accuracy": 60.0, **fitted},
     ]
+
+
+def test_estimates_that_assume_different_things_stand_side_by_side(store):
+    store.begin_run()
+    evaluation = add(store, "m", "s")
+    save_estimates(store, [row(evaluation, "cot", 50.0, assumes="source")])
+    save_estimates(store, [row(evaluation, "cot", 55.0, assumes="uniform")])
+    save_estimates(store, [row(evaluation, "cot", 56.0, assumes="uniform")])
+    assert {e["assumes"]: e["estimate"] for e in estimates(store)} == {"source": 50.0, "uniform": 56.0}
 
 
 def test_estimates_go_with_the_evaluation_they_were_made_from(store):
@@ -33,6 +44,37 @@ def test_estimates_go_with_the_evaluation_they_were_made_from(store):
     save_estimates(store, [row(add(store, "m", "t"))])
     remove_evaluation(store, "m", "t", override=True)
     assert estimates(store) == []
+
+
+def test_a_database_of_the_second_schema_keeps_its_estimates(store):
+    """The table as it was made then; what estimates of cot and of several models assumed was not kept."""
+    store.begin_run()
+    evaluation = add(store, "m", "s")
+    with store.writing() as connection:
+        connection.execute(sa.text("DROP VIEW label_free"))
+        connection.execute(sa.text("DROP TABLE estimates"))
+        connection.execute(
+            sa.text(
+                "CREATE TABLE estimates (evaluation_id INTEGER NOT NULL, method VARCHAR(64) NOT NULL, "
+                "source VARCHAR(255) NOT NULL, fit VARCHAR(255) NOT NULL, set_group VARCHAR(255) NOT NULL, "
+                "value DOUBLE, accuracy DOUBLE, notes JSON NOT NULL, made_at VARCHAR(32) NOT NULL, "
+                "PRIMARY KEY (evaluation_id, method, source, fit), "
+                "FOREIGN KEY(evaluation_id) REFERENCES evaluations (id) ON DELETE CASCADE)"
+            )
+        )
+        for method in ("atc", "cot-ts", "gde"):
+            values = f"{evaluation}, '{method}', 'clean', '', 'noise', 61.5, 60.0, '[\"a note\"]', 'then'"
+            connection.execute(sa.text(f"INSERT INTO estimates VALUES ({values})"))
+        connection.execute(schema.schema_version.update().values(version=2))
+    upgraded = again(store)
+    kept = {e["method"]: (e["estimate"], e["assumes"], e["r2"]) for e in estimates(upgraded)}
+    assert kept == {"atc": (61.5, "", None), "cot-ts": (61.5, "unknown", None), "gde": (61.5, "unknown", None)}
+    with upgraded.reading() as connection:
+        assert connection.execute(sa.select(schema.estimates.c.notes)).scalars().first() == ["a note"]
+    assert "estimates_before" not in sa.inspect(upgraded.engine).get_table_names()
+    save_estimates(upgraded, [row(evaluation, "cot-ts", 50.0, assumes="source")])
+    add(upgraded, "m", "s")  # run again: all of them go with the old evaluation
+    assert estimates(upgraded) == []
 
 
 def test_a_database_of_the_first_schema_gets_the_table_and_keeps_its_results(store):

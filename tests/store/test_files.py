@@ -98,6 +98,14 @@ def test_write_aside_keeps_the_old_file_until_the_new_is_whole(tmp_path):
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
+def test_place_that_cannot_be_written_is_told_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "folder"
+    with pytest.raises(StoreError) as error, files.writing_to(folder):
+        folder.mkdir()
+    assert str(error.value) == f"{folder} cannot be written: Not a directory"
+
+
 def test_sample_list_comes_back_and_is_written_once(tmp_path):
     path = tmp_path / "samples.npz"
     ids, targets, indices = ["a/ä.png", "b"], np.array([1, -1]), np.array([7, 3])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -51,15 +53,34 @@ def test_removal_needs_override_and_takes_the_files_along(filled, remove, count,
     with pytest.raises(StoreError, match=rf"with {count} evaluation\(s\) and their logits: repeat with --override"):
         remove(filled, False)
     assert (pairs(filled), logits_files(filled)) == (before, all_files)
-    assert remove(filled, True) == count
+    assert remove(filled, True) == f"{count} evaluation(s)"
     assert pairs(filled) == left
     paths = [filled.folder / e.row["logits_path"] for e in queries.evaluations(filled)]
     assert logits_files(filled) == sorted(f for p in paths for f in (p.name, files.array_path(p, "features").name))
     assert all(queries.stored_logits(filled, e).extras for e in queries.evaluations(filled))
 
 
+def test_results_derived_from_what_is_removed_are_told_before_they_go_too(filled):
+    parent = queries.completed(filled, "other", "s").id
+    child = add(filled, "other", "s-even", derived_from_id=parent)
+    add(filled, "other", "s-even-some", derived_from_id=child)
+    told = r"1 evaluation\(s\), 2 derived from them \(other on s-even, other on s-even-some\)"
+    with pytest.raises(StoreError, match=rf"{told} and their logits: repeat with --override"):
+        manage.remove_evaluation(filled, "other", "s", override=False)
+    assert re.fullmatch(told, manage.remove_evaluation(filled, "other", "s", override=True))
+    assert [p for p in pairs(filled) if p[0] == "other"] == [("other", "t")]
+
+
+def test_many_derived_results_are_counted_and_the_first_ones_named(filled):
+    parent = queries.completed(filled, "other", "s").id
+    for i in range(7):
+        add(filled, "other", f"s-{i}", derived_from_id=parent)
+    with pytest.raises(StoreError, match=r"7 derived from them \(other on s-0, .*, other on s-4 and 2 more\)"):
+        manage.remove_eval_setting(filled, "s", override=False)
+
+
 def test_names_without_results_go_without_override(filled):
-    assert manage.remove_model(filled, "unused", override=False) == 0
+    assert manage.remove_model(filled, "unused", override=False) == "0 evaluation(s)"
     assert "unused" not in queries.model_names(filled)
 
 
@@ -78,7 +99,7 @@ def test_published_results_are_removed_only_with_override_too(store):
     add_published(store, "m", "s", 76.1)
     with pytest.raises(StoreError, match="repeat with --override"):
         manage.remove_model(store, "m", override=False)
-    assert manage.remove_model(store, "m", override=True) == 1
+    assert manage.remove_model(store, "m", override=True) == "1 evaluation(s)"
     assert queries.all_results(store) == []
 
 

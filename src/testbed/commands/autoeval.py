@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
 if TYPE_CHECKING:
-    from testbed.labelfree.estimate import Answer, Question
+    from testbed.labelfree.answers import Answer, Question
     from testbed.store.database import Store
 
 _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
@@ -58,6 +58,7 @@ _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
     "--train-rotation-head", metavar="MODEL", help="Train the four-way head that `eval.py --record rotation` uses."
 )
 @click.option("--on", metavar="SETTING", help="The images the rotation head is trained on; their labels are not used.")
+@click.option("--checkpoint", metavar="FILE", help="Weights of the model that the head is trained for.")
 @click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, metavar="N")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Train the head on N of the images.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
@@ -81,7 +82,9 @@ def main(
     if list_methods:
         _list_methods(given["style"])
     elif train_rotation_head is not None:
-        _train(train_rotation_head, **given)
+        from testbed.commands.autoeval_training import train
+
+        train(train_rotation_head, **given)
     elif predictions is not None:
         _estimate_from_files(predictions, **given)
     else:
@@ -114,7 +117,9 @@ def _estimate(
         if not value:
             raise click.UsageError(f"{option} is missing: {what}")
     _check_ending(out)
-    from testbed.labelfree.estimate import Question, answer, sets_to_read
+    from testbed.commands.autoeval_tables import progress_bar
+    from testbed.labelfree.answers import Question
+    from testbed.labelfree.estimate import answer, sets_to_read
     from testbed.labelfree.report import remarks
     from testbed.labelfree.sets import StoredModel, stored_models
     from testbed.registry import load_registry
@@ -122,12 +127,12 @@ def _estimate(
 
     entries, store = load_registry(registry), open_store(db)
     found = [StoredModel(store, entries, name, variant) for name in stored_models(store, entries, models)]
-    asked = tuple(m for m in methods if m != "all")
-    question = Question(models, str(source), test, fit, asked, _shares(class_prior))
-    with _bar(sets_to_read(found, question), "sets") as bar:
+    question = Question(models, str(source), test, fit, methods, _shares(class_prior))
+    with progress_bar(sets_to_read(found, question), "sets") as bar:
         result = answer(found, question, bar.update)
     _save(store, question, result)
-    _show(result, remarks(result.estimates, question.class_prior), style, summary, out)
+    said = result.remarks + remarks(result.estimates, question.class_prior)
+    _show(result, said, style, summary, out)
 
 
 def _estimate_from_files(
@@ -135,18 +140,30 @@ def _estimate_from_files(
     labels: Path | None,
     test_labels: Path | None,
     models: tuple[str, ...],
+    methods: tuple[str, ...],
     style: str,
     summary: bool,
     out: Path | None,
     **_: Any,
 ) -> None:
+    _refuse_given("source", "fit", "test", "class_prior", "variant")
     if labels is None:
         raise click.UsageError(f"--labels is missing: the labels of {folders[0]}")
     _check_ending(out)
     from testbed.labelfree.prediction_files import answer_from_files
+    from testbed.labelfree.report import remarks
 
-    result, lines = answer_from_files(*folders, labels, test_labels, models)
-    _show(result, lines, style, summary, out)
+    result, lines = answer_from_files(*folders, labels, test_labels, models, methods)
+    _show(result, lines + remarks(result.estimates), style, summary, out)
+
+
+def _refuse_given(*names: str) -> None:
+    """Options about the database make no sense with files."""
+    context = click.get_current_context()
+    given = [n for n in names if context.get_parameter_source(n) is not ParameterSource.DEFAULT]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise click.UsageError(f"--predictions reads two folders and no database: leave out {options}")
 
 
 def _shares(given: str) -> str | tuple[float, ...]:
@@ -172,12 +189,6 @@ def _check_ending(out: Path | None) -> None:
         raise click.UsageError(f"--out: expected a name that ends in {', '.join(_SUFFIXES)}, got {out}")
 
 
-def _bar(total: int, unit: str) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(total=total, unit=f" {unit}", leave=False, disable=not sys.stderr.isatty())
-
-
 def _save(store: Store, question: Question, result: Answer) -> None:
     from testbed.store.estimates import save_estimates
 
@@ -189,9 +200,12 @@ def _save(store: Store, question: Question, result: Answer) -> None:
                 method=e.method,
                 source=question.source,
                 fit=e.fit,
+                assumes=e.assumes,
                 set_group=e.group,
                 value=e.value,
                 accuracy=e.accuracy,
+                extrapolates=e.extrapolates,
+                r2=e.r2,
                 notes=list(e.notes),
             )
             for e in result.estimates
@@ -228,53 +242,3 @@ def _list_methods(style: str) -> None:
         for m in METHODS.values()
     ]
     click.echo(formatted(rows, list(rows[0]), style if style in ("csv", "json") else "table"))
-
-
-# ---- training ------------------------------------------------------------------------------------------------
-
-
-def _train(
-    name: str,
-    on: str | None,
-    epochs: int,
-    limit: int | None,
-    seed: int,
-    device: str,
-    data_root: tuple[str, ...],
-    db: str | None,
-    registry: tuple[str, ...],
-    **_: Any,
-) -> None:
-    if on is None:
-        raise click.UsageError("--on is missing: the setting whose images the rotation head is trained on")
-    from testbed.data.locate import data_roots
-    from testbed.registry import load_registry
-    from testbed.run.options import RunOptions
-    from testbed.run.rotation import head_path, save_head, train_rotation_head
-    from testbed.store.opening import open_store
-
-    entries, store = load_registry(registry), open_store(db, create=True)
-    model, setting = entries.model(name), entries.runnable(on)
-    options = RunOptions(
-        data_roots=tuple(str(r) for r in data_roots(data_root)),
-        registry=registry,
-        cache_folder=str(store.folder / "cache"),
-        limit=limit,
-        seed=seed,
-    )
-    last: list[float] = []
-    with _bar(0, "images") as bar:
-
-        def seen(images: int, accuracy: float) -> None:
-            bar.update(images)
-            last[:] = [*last[-9:], accuracy]
-            bar.set_postfix_str(f"{sum(last) / len(last):.1f} % of turns told")
-
-        head, digest = train_rotation_head(model, setting, options, device, epochs, seen)
-    path = head_path(store.folder, model.name)
-    save_head(path, head, digest, on)
-    click.echo(
-        f"rotation head of {model.name} trained on {on}, {epochs} epochs: {sum(last) / len(last):.1f} % of turns told "
-        f"at the end; stored in {path}\n`python eval.py --models {model.name} --eval-settings ... --record rotation` "
-        "records its logits"
-    )

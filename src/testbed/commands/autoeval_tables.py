@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from testbed.commands.tables import formatted, text_table_under
-from testbed.labelfree.report import error_details, error_rows, estimate_rows, models_table, sets_table
+from testbed.labelfree.report import (
+    ErrorTable,
+    error_details,
+    error_tables,
+    estimate_rows,
+    models_table,
+    sets_table,
+    without_columns,
+)
 
 if TYPE_CHECKING:
-    from testbed.labelfree.estimate import Answer
+    from testbed.labelfree.answers import Answer
 
 _MOST_SETS = 100  # a longer table of sets goes into a file
 
 
+def progress_bar(total: int, unit: str) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(total=total, unit=f" {unit}", leave=False, disable=not sys.stderr.isatty())
+
+
 def formatted_answer(result: Answer, said: list[str], style: str, summary: bool = False) -> str:
-    rows, found = estimate_rows(result.estimates), error_rows(result.estimates)
+    rows = estimate_rows(result.estimates)
     if style == "csv":
         return formatted(rows, list(rows[0]), "csv")
     if style == "json":
         details = error_details(result.estimates)
         return json.dumps({"estimates": rows, "errors": details, "remarks": said}, indent=1)
+    tables, said = error_tables(result.estimates), said + without_columns(result.estimates)
     if style in ("markdown", "latex"):
-        return _marked_up(found, style, said)
-    return _text(result, found, said, summary)
+        return _marked_up(tables, style, said)
+    return _text(result, tables, said, summary)
 
 
-def _text(result: Answer, found: list[dict[str, object]], said: list[str], summary: bool) -> str:
+def _text(result: Answer, tables: list[ErrorTable], said: list[str], summary: bool) -> str:
     parts = [] if summary else _set_tables(result)
-    if found:
-        cells = [[_cell(v) for v in row.values()] for row in found]
-        several = "of each model, then " if any(e.model in found[0] for e in result.estimates) else ""
-        title = f"Errors in percentage points: RMSE {several}over all sets"
-        parts.append(f"{title}\n\n{text_table_under(list(found[0]), cells)}")
+    parts += [f"{table.title}\n\n{text_table_under(*_cells(table))}" for table in tables]
     if said:
         parts.append("\n".join(said))
     return "\n\n".join(parts)
@@ -63,19 +75,33 @@ def _cell(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _marked_up(found: list[dict[str, object]], style: str, said: list[str]) -> str:
-    """The table of errors for a paper or a page."""
-    if not found:
+def _cells(table: ErrorTable) -> tuple[list[str], list[list[str]]]:
+    return list(table.rows[0]), [[_cell(v) for v in row.values()] for row in table.rows]
+
+
+def _marked_up(tables: list[ErrorTable], style: str, said: list[str]) -> str:
+    """The tables of errors for a paper or a page; several of them with their titles."""
+    if not tables:
         raise click.UsageError("no set has labels, so there are no errors to tabulate: use --format csv")
-    header = list(found[0])
-    cells = [[_cell(v) for v in row.values()] for row in found]
     if style == "markdown":
-        lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *cells]
-        return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", *said])
+        parts = [([f"**{t.title}**", ""] if len(tables) > 1 else []) + _markdown_table(t) for t in tables]
+        return "\n".join([*(line for part in parts for line in [*part, ""]), *said])
+    parts = [([f"% {t.title}"] if len(tables) > 1 else []) + _latex_table(t) for t in tables]
+    return "\n".join([*(f"% {line}" for line in said), *(line for part in parts for line in part)])
+
+
+def _markdown_table(table: ErrorTable) -> list[str]:
+    header, cells = _cells(table)
+    lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *cells]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _latex_table(table: ErrorTable) -> list[str]:
+    header, cells = _cells(table)
     first, *others = (" & ".join(_latex(c) for c in line) + r" \\" for line in [header, *cells])
     columns = "ll" + "r" * (len(header) - 2)
-    table = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", first, r"\midrule", *others, r"\bottomrule"]
-    return "\n".join([*(f"% {line}" for line in said), *table, r"\end{tabular}"])
+    start = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", first, r"\midrule"]
+    return [*start, *others, r"\bottomrule", r"\end{tabular}"]
 
 
 def _latex(text: str) -> str:

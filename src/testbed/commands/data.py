@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,11 @@ from testbed.commands.action import Action, Context
 from testbed.errors import DataError, TestbedError, UnknownName
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from testbed.data.download import Download
     from testbed.data.samples import Dataset, Samples
+    from testbed.entries import EvalSetting
 
 _INTERRUPTED = 130
 _AUDIT_COLUMNS = ["eval_setting", "images", "expected", "classes", "per_class", "names", "unreadable", "verdict"]
@@ -37,9 +41,6 @@ def download(context: Context, names: Sequence[str]) -> None:
         click.echo(one.describe())
         with _resumable():
             places = install(one, roots[0])
-        if not places:
-            click.echo(f"{one.name}: already there, in {roots[0]}")
-            continue
         click.echo(f"{one.name}: in {', '.join(str(p) for p in places)}")
         if any(file.checksum is None for file in one.files):
             click.echo(f"{one.name}: no checksum is published, so the files could not be checked")
@@ -48,7 +49,7 @@ def download(context: Context, names: Sequence[str]) -> None:
 
 
 def _needed(context: Context, names: Sequence[str], roots: Sequence[Path]) -> tuple[list[Download], list[str]]:
-    """(downloads, what must be got by hand and how) of data sets, settings, groups and tags."""
+    """(downloads of what is not there, what must be got by hand and how) of data sets, settings, groups and tags."""
     from testbed.data.download import download_for, find_place, read_downloads
     from testbed.registry import registry_folders
 
@@ -70,7 +71,20 @@ def _needed(context: Context, names: Sequence[str], roots: Sequence[Path]) -> tu
                 by_hand[dataset.describe()] = _by_hand(dataset, roots[0])
             else:
                 click.echo(f"{dataset.describe()}: needs no download")
-    return list(wanted.values()), list(by_hand.values())
+    absent = (_absent(context, one, downloads, roots) for one in wanted.values())
+    return [one for one in absent if one.places], list(by_hand.values())
+
+
+def _absent(context: Context, one: Download, downloads: dict[str, Download], roots: Sequence[Path]) -> Download:
+    """The download of those places alone that are in none of the data roots."""
+    from testbed.data.download import find_places
+
+    entries = context.registry.eval_settings.entries.values()
+    datasets = dict.fromkeys(setting.dataset for setting in entries if setting.dataset is not None)
+    there = find_places(one, downloads, datasets, roots)
+    for path in dict.fromkeys(there.values()):
+        click.echo(f"{one.name}: already there, at {path}")
+    return replace(one, places={inside: place for inside, place in one.places.items() if place not in there})
 
 
 def _datasets(context: Context, name: str) -> list[Dataset]:
@@ -136,9 +150,8 @@ def audit_data(context: Context, names: Sequence[str]) -> None:
     from testbed.data.locate import data_roots
 
     roots = data_roots(context.extra["data_root"])
-    settings = context.registry.expand_eval_settings(names)
-    opened: dict[Dataset, tuple[Samples, list[tuple[str, str]]] | DataError] = {}
-    rows = [_audit(context, name, roots, opened) for name in settings]
+    settings = [context.registry.runnable(name) for name in context.registry.expand_eval_settings(names)]
+    rows = _audited(context, settings, roots)
     if context.style == "table":
         context.print([{**row, **_short(row)} for row in rows], _AUDIT_COLUMNS)
     else:
@@ -152,42 +165,84 @@ def audit_data(context: Context, names: Sequence[str]) -> None:
         raise TestbedError(f"{len(bad)} of {len(rows)} settings have data that is not as expected")
 
 
-def _audit(
-    context: Context,
-    name: str,
-    roots: Sequence[Path],
-    opened: dict[Dataset, tuple[Samples, list[tuple[str, str]]] | DataError],
-) -> dict[str, Any]:
-    """One row of the audit. A data set that several settings share is read once."""
+@dataclass
+class _Opened:
+    """The images of a data set, those that each of its settings takes, and which of them cannot be read."""
+
+    samples: Samples
+    chosen: dict[Any, np.ndarray | DataError] = field(default_factory=dict)  # by _rule
+    broken: list[tuple[str, str]] = field(default_factory=list)
+
+    def choose(self, setting: EvalSetting) -> None:
+        from testbed.data.select import select
+
+        rule = _rule(setting)
+        if rule in self.chosen:
+            return
+        sublist, listed, columns = rule
+        try:
+            self.chosen[rule] = select(self.samples, sublist, listed, None, columns).indices
+        except DataError as error:
+            self.chosen[rule] = error
+
+    def read(self, title: str) -> None:
+        from testbed.data.audit import unreadable
+
+        rows = [chosen.tolist() for chosen in self.chosen.values() if not isinstance(chosen, DataError)]
+        self.broken = unreadable(self.samples, sorted(set().union(*rows)), title)
+
+
+def _rule(setting: EvalSetting) -> tuple[Any, Any, bool]:
+    """By what a setting chooses its images."""
+    columns = getattr(setting.metrics_fn, "columns_are_classes", False)
+    return setting.class_sublist, setting.idx_subsample_list, columns
+
+
+def _audited(context: Context, settings: Sequence[EvalSetting], roots: Sequence[Path]) -> list[dict[str, Any]]:
+    """One row for each setting. An image that several of them take is read once, one that none takes never."""
+    opened: dict[Dataset | None, _Opened | DataError] = {}
+    for setting in settings:
+        assert setting.dataset is not None
+        if setting.dataset not in opened:
+            opened[setting.dataset] = _opened(context, setting.dataset, roots)
+        content = opened[setting.dataset]
+        if isinstance(content, _Opened):
+            content.choose(setting)
+    for dataset, content in opened.items():
+        if isinstance(content, _Opened):
+            content.read(dataset.describe() if dataset else "")
+    return [_audit(context, setting, opened[setting.dataset]) for setting in settings]
+
+
+def _opened(context: Context, dataset: Dataset, roots: Sequence[Path]) -> _Opened | DataError:
+    from testbed.data.download import with_hint
+    from testbed.registry import registry_folders
+
+    try:
+        return _Opened(dataset.open(roots))
+    except DataError as error:
+        return with_hint(error, dataset, registry_folders(context.registry_folders))
+
+
+def _audit(context: Context, setting: EvalSetting, content: _Opened | DataError) -> dict[str, Any]:
     from testbed.data.audit import uneven
-    from testbed.data.select import select
     from testbed.run.checks import look_over_setting
 
-    setting = context.registry.runnable(name)
-    row = dict.fromkeys(_AUDIT_COLUMNS) | {"eval_setting": name, "expected": setting.size, "problems": []}
-    assert setting.dataset is not None
-    if setting.dataset not in opened:
-        opened[setting.dataset] = _opened(context, setting.dataset, roots)
-    content = opened[setting.dataset]
-    try:
-        if isinstance(content, DataError):
-            raise content
-        samples, broken = content
-        columns = getattr(setting.metrics_fn, "columns_are_classes", False)
-        chosen = select(samples, setting.class_sublist, setting.idx_subsample_list, None, columns)
-    except DataError as error:
-        return row | {"verdict": "MISSING", "problems": [str(error)]}
-    findings = look_over_setting(context.registry, name, samples)
+    row = dict.fromkeys(_AUDIT_COLUMNS) | {"eval_setting": setting.name, "expected": setting.size, "problems": []}
+    chosen = content if isinstance(content, DataError) else content.chosen[_rule(setting)]
+    if isinstance(content, DataError) or isinstance(chosen, DataError):
+        return row | {"verdict": "MISSING", "problems": [str(chosen)]}
+    findings = look_over_setting(context.registry, setting.name, content.samples, chosen)
     problems = list(findings.problems)
-    if setting.size is not None and setting.size != len(chosen):
-        problems.insert(0, f"expected {setting.size} images, found {len(chosen)}")
+    if setting.size is not None and setting.size != findings.images:
+        problems.insert(0, f"expected {setting.size} images, found {findings.images}")
         problems += [text for text in [uneven(findings.per_class)] if text]
-    its = {samples.ids[i] for i in chosen.indices}
-    unreadable = [text for image, text in broken if image in its]
+    its = {content.samples.ids[i] for i in chosen}
+    unreadable = [text for image, text in content.broken if image in its]
     problems += unreadable[:_MOST_NAMED]
     problems += [f"and {len(unreadable) - _MOST_NAMED} more unreadable images"] * (len(unreadable) > _MOST_NAMED)
     return row | {
-        "images": len(chosen),
+        "images": findings.images,
         "classes": len(findings.per_class),
         "per_class": findings.per_class,
         "names": findings.names,
@@ -195,20 +250,6 @@ def _audit(
         "verdict": "PROBLEM" if problems else "ok",
         "problems": problems,
     }
-
-
-def _opened(
-    context: Context, dataset: Dataset, roots: Sequence[Path]
-) -> tuple[Samples, list[tuple[str, str]]] | DataError:
-    from testbed.data.audit import unreadable
-    from testbed.data.download import with_hint
-    from testbed.registry import registry_folders
-
-    try:
-        samples = dataset.open(roots)
-    except DataError as error:
-        return with_hint(error, dataset, registry_folders(context.registry_folders))
-    return samples, unreadable(samples, title=dataset.describe())
 
 
 def _short(row: dict[str, Any]) -> dict[str, str]:

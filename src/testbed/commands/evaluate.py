@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from testbed.store.database import Store
 
 _INTERRUPTED = 130
+_LOG = "run.log"
 
 
 def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool) -> None:
@@ -170,11 +171,12 @@ def main(
     from testbed.registry import load_registry
     from testbed.run.options import RunOptions
     from testbed.run.plan import make_plan
+    from testbed.store.files import writing_to
 
     entries = load_registry(registry)
     for path, error in entries.broken.items():
         click.echo(f"registry: {path} was not loaded: {error}", err=True)
-    with _store(db, no_db) as store:
+    with _store(db, no_db, dry_run) as store:
         run = RunOptions(
             data_roots=tuple(str(r) for r in data_roots(data_root)),
             registry=registry,
@@ -190,7 +192,9 @@ def main(
         from testbed.run.evaluate import run_evaluations
 
         if logdir is not None:
-            logdir.mkdir(parents=True, exist_ok=True)
+            with writing_to(logdir):
+                logdir.mkdir(parents=True, exist_ok=True)
+                (logdir / _LOG).open("a").close()
         report = run_evaluations(
             entries,
             store,
@@ -199,7 +203,7 @@ def main(
             run,
             devices=chosen_devices(gpus) if gpus else None,
             overwrite=overwrite,
-            log=logdir / "run.log" if logdir else None,
+            log=logdir / _LOG if logdir else None,
         )
         _print_report(report, store, run, stored=not no_db)
         if logdir is not None:
@@ -208,10 +212,11 @@ def main(
 
 
 @contextmanager
-def _store(db: str | None, no_db: bool) -> Iterator[Store]:
-    from testbed.store.opening import open_store
+def _store(db: str | None, no_db: bool, dry_run: bool) -> Iterator[Store]:
+    """The results database; one that goes away with the command for --no-db, or to plan where there is none yet."""
+    from testbed.store.opening import is_there, open_store
 
-    if not no_db:
+    if not no_db and (not dry_run or is_there(db)):
         yield open_store(db, create=True)
         return
     with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
@@ -229,10 +234,12 @@ def _print_plan(plan: Plan, store: Store) -> None:
             p.stored_model,
             p.setting.name,
             f"{p.n_images:,}" if p.n_images else "",
-            words[p.action] + (f": {p.error or p.warning}" if p.error or p.warning else ""),
+            ": ".join(text for text in (words[p.action], p.reason, p.error or p.warning) if text),
         ]
         for p in plan.pairs
     ]
+    for note in plan.notes:
+        click.echo(note)
     click.echo(text_table(rows, ["model", "eval setting", "images", "state"]))
     seconds = plan.estimated_seconds(queries.throughputs(store))
     images = sum(p.n_images for p in plan.having("run"))
@@ -260,8 +267,10 @@ def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -
         click.echo(f"\n{len(report.failed)} of {len(plan.pairs)} pairs failed:", err=True)
         for pair in report.failed:
             click.echo(f"  {pair.label}: {pair.error}", err=True)
-    if report.interrupted:
+    if report.interrupted and stored:
         click.echo("\nStopped. What is finished is kept; the same command goes on from there.", err=True)
+    elif report.interrupted:
+        click.echo("\nStopped. With --no-db nothing is kept: the same command begins anew.", err=True)
     elif not report.worked:
         click.echo(f"\nNothing to do: all {len(plan.pairs)} pairs are stored (--overwrite runs them again).")
     if run.variant and rows:
@@ -287,10 +296,11 @@ def _without_labels(store: Store, variant: str, pairs: set[tuple[str, str]]) -> 
 def _save_to(logdir: Path, report: Report, store: Store, entries: Registry, variant: str) -> None:
     """Logits, targets and metrics of the run's pairs, a folder per setting."""
     from testbed.exchange import save_logits
-    from testbed.store import files
+    from testbed.store import files, queries
 
+    stored = {(e.model, e.eval_setting) for e in queries.evaluations(store, variant=variant) if e.status == "completed"}
     failed = {(p.stored_model, p.setting.name) for p in report.failed}
-    pairs = {(p.stored_model, p.setting.name) for p in report.plan.pairs} - failed
+    pairs = {(p.stored_model, p.setting.name) for p in report.plan.pairs} & stored - failed
     for setting in sorted({setting for _, setting in pairs}):
         models = {model for model, name in pairs if name == setting}
         save_logits(store, entries, setting, logdir / files.safe_name(setting), models, variant)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from testbed.commands.action import Action, Context
+from testbed.entries import check_name
 
 
 def add_model(context: Context, name: str) -> None:
@@ -12,6 +13,7 @@ def add_model(context: Context, name: str) -> None:
         entry = context.registry.model(name)
         context.new_store.ensure_model(name, entry.arch, entry.tags)
     else:
+        check_name("model", name)
         context.new_store.ensure_model(name)
     click.echo(f"model {name} is in the database")
 
@@ -20,6 +22,7 @@ def add_eval_setting(context: Context, name: str) -> None:
     from testbed.run.record import add_eval_setting as add
 
     if context.override and name not in context.registry.eval_settings.entries:
+        check_name("eval setting", name)
         context.new_store.ensure_eval_setting(name)
     else:
         add(context.new_store, context.registry, name)
@@ -29,24 +32,25 @@ def add_eval_setting(context: Context, name: str) -> None:
 def remove_model(context: Context, name: str) -> None:
     from testbed.store import manage
 
-    click.echo(f"removed {name} and {manage.remove_model(context.store, name, context.override)} evaluation(s)")
+    click.echo(f"removed {name} and {manage.remove_model(context.store, name, context.override)}")
 
 
 def remove_eval_setting(context: Context, name: str) -> None:
     from testbed.store import manage
 
-    click.echo(f"removed {name} and {manage.remove_eval_setting(context.store, name, context.override)} evaluation(s)")
+    click.echo(f"removed {name} and {manage.remove_eval_setting(context.store, name, context.override)}")
 
 
 def remove_evaluation(context: Context, pair: tuple[str, str]) -> None:
     from testbed.store import manage
 
-    click.echo(f"removed {manage.remove_evaluation(context.store, *pair, context.override)} evaluation(s)")
+    click.echo(f"removed {manage.remove_evaluation(context.store, *pair, context.override)}")
 
 
 def rename_model(context: Context, names: tuple[str, str]) -> None:
     from testbed.store import manage
 
+    check_name("model", names[1])
     manage.rename_model(context.store, *names)
     click.echo(f"model {names[0]} is now {names[1]}")
 
@@ -54,6 +58,7 @@ def rename_model(context: Context, names: tuple[str, str]) -> None:
 def rename_eval_setting(context: Context, names: tuple[str, str]) -> None:
     from testbed.store import manage
 
+    check_name("eval setting", names[1])
     manage.rename_eval_setting(context.store, *names)
     click.echo(f"eval setting {names[0]} is now {names[1]}")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,9 @@ from testbed.commands.action import Action, Context
 from testbed.commands.tables import cell, formatted, text_table, with_interval
 from testbed.data.samples import Dataset
 from testbed.errors import TestbedError
+
+if TYPE_CHECKING:
+    from testbed.store.queries import Evaluation
 
 
 def print_eval(context: Context, pair: tuple[str, str]) -> None:
@@ -86,21 +90,30 @@ def _provenance(version: int, row: dict[str, Any]) -> list[tuple[str, str]]:
     return [(k, v if isinstance(v, str) else cell(v)) for k, v in listed.items() if v not in (None, "", [])]
 
 
+def _states(every: Sequence[Evaluation], living_runs: Collection[str]) -> dict[tuple[str, str], str]:
+    """A word for each pair: of the whole setting, or else of what was run apart, such as limit=20."""
+    states: dict[tuple[str, str], str] = {}
+    for e in sorted(every, key=lambda e: (e.row["variant"] == "", e.status == "completed")):  # the last one stands
+        stopped = e.status == "running" and e.row["run_id"] not in living_runs
+        word = "stopped" if stopped else "done" if e.status == "completed" else e.status
+        variant = e.row["variant"]
+        states[e.model, e.eval_setting] = f"{variant} {word}".removesuffix(" done") if variant else word
+    return states
+
+
 def status(context: Context) -> None:
-    """Matrix of done, failed, running and missing; --filter chooses settings."""
+    """Matrix of done, failed, running, stopped and missing; --filter chooses settings."""
     from testbed.store import queries
 
     every = queries.evaluations(context.store)
     models = sorted({e.model for e in every})  # own ones: published results have no state
     settings = sorted({e.eval_setting for e in every if queries.matches(e.eval_setting, [context.pattern or "*"])})
-    states: dict[tuple[str, str], str] = {}
-    errors = []
-    for e in every:
-        word = "done" if e.status == "completed" else e.status
-        if states.get((e.model, e.eval_setting)) != "done":
-            states[e.model, e.eval_setting] = word
-        if e.status == "failed" and e.eval_setting in settings:
-            errors.append(f"{e.model} on {e.eval_setting}: {e.row['error']}")
+    states = _states(every, context.store.living_runs())
+    errors = [
+        f"{e.model} on {e.eval_setting}: {e.row['error']}"
+        for e in every
+        if e.status == "failed" and e.eval_setting in settings
+    ]
     rows = [{"eval_setting": s, **{m: states.get((m, s), "missing") for m in models}} for s in settings]
     table = formatted(rows, ["eval_setting", *models], context.style)
     if context.style == "table" and max(map(len, table.splitlines())) > shutil.get_terminal_size((160, 24)).columns:
@@ -137,5 +150,5 @@ def _in_words(value: Any) -> str:
 ACTIONS = (
     Action("print-setting", print_setting, "Everything a setting declares.", ("SETTING",)),
     Action("print-eval", print_eval, "Metrics with intervals, and where they come from.", ("MODEL", "SETTING")),
-    Action("status", status, "Matrix of done, failed, running and missing pairs."),
+    Action("status", status, "Matrix of done, failed, running, stopped and missing pairs."),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -25,26 +25,38 @@ class Findings:
     """What is in a dataset, and what is wrong with that."""
 
     images: int
-    names: str  # how its classes are named: wnids, integers, names, or nothing where there are no class folders
+    names: str  # how class folders are named: wnids, integers, names, or nothing where folders are no classes
     per_class: dict[str, int] = field(repr=False)  # class name -> images
     problems: tuple[str, ...] = ()
 
 
-def look_over(samples: Samples, classes: Sequence[int] | None = None) -> Findings:
+def look_over(
+    samples: Samples, classes: Sequence[int] | None = None, rows: Sequence[int] | np.ndarray | None = None
+) -> Findings:
     """Class names and counts, from the list of the images alone: no file is opened.
 
     `classes` are the labels that must occur; None expects as many as the set is known to have: all 1000 of one
-    with ImageNet's labels.
+    with ImageNet's labels. `rows` are the images that a setting takes, and those that are counted. Problems are
+    those of the whole set, since all of its folders make the labels.
     """
-    known = np.flatnonzero(samples.targets >= 0).tolist()
-    folders = [samples.ids[i].partition("/")[0] if "/" in samples.ids[i] else "" for i in known]
-    labels = samples.targets[known].tolist()
-    name_of = dict(zip(labels, folders, strict=True))
-    names = sorted({f for f in folders if f})
-    counts = Counter(labels)
-    per_class = {name_of[label] or str(label): counts[label] for label in sorted(counts)}
-    problems = [*_name_problems(names, samples), *_missing(set(counts), samples, classes)]
-    return Findings(len(samples), _kind(names), per_class, tuple(problems))
+    labels = samples.targets if rows is None else samples.targets[np.asarray(rows, dtype=np.int64)]
+    counts = Counter(labels[labels >= 0].tolist())
+    folders = _class_folders(samples)
+    wnids = dict(enumerate(imagenet_wnids())) if samples.label_space == "imagenet" else {}
+    name_of = wnids | {label: folder for folder, label in folders.items()}
+    per_class = {name_of.get(label, str(label)): counts[label] for label in sorted(counts)}
+    problems = [*_name_problems(folders, samples, classes), *_missing(samples, classes)]
+    return Findings(len(labels), _kind(list(folders)), per_class, tuple(problems))
+
+
+def _class_folders(samples: Samples) -> dict[str, int]:
+    """Label of each class folder, in the order of their names; none where labels come from elsewhere."""
+    if not samples.folders_are_classes:
+        return {}
+    folders = {
+        image.partition("/")[0]: label for image, label in zip(samples.ids, samples.targets.tolist(), strict=True)
+    }
+    return dict(sorted(folders.items()))
 
 
 def _kind(names: Sequence[str]) -> str:
@@ -55,20 +67,27 @@ def _kind(names: Sequence[str]) -> str:
     return "integers" if all(n.isdecimal() for n in names) else "names"
 
 
-def _name_problems(names: Sequence[str], samples: Samples) -> list[str]:
+def _name_problems(folders: Mapping[str, int], samples: Samples, classes: Sequence[int] | None) -> list[str]:
     """Names from which a class order was made that is probably not the one that was meant."""
-    if samples.label_space == "imagenet" or not names:
+    if samples.label_space == "imagenet" or not folders:
         return []
-    numbers = {int(n) for n in names if n.isdecimal()}
-    if len(numbers) == len(names) and numbers == set(range(1, 1001)):
-        return ["classes are numbered 1 to 1000: the classifiers count from 0 to 999"]
     if samples.num_classes is None:
-        return []
+        return _from_one(folders) if not classes or 0 in classes else []
+    names = list(folders)
     for what, fits in (("wnids", _WNID.fullmatch), ("integers", str.isdecimal)):
         others = [n for n in names if not fits(n)]
         if 0 < len(others) < len(names) / 2:
             return [f"{_some(others)} among classes that are {what}: all of them now count in the order of their names"]
     return _unpadded(names)
+
+
+def _from_one(folders: Mapping[str, int]) -> list[str]:
+    """Numbers that stand for themselves and leave out 0."""
+    last = len(folders)
+    own = all(name.isdecimal() and int(name) == label for name, label in folders.items())
+    if not own or last < 2 or set(folders.values()) != set(range(1, last + 1)):
+        return []
+    return [f"classes are numbered 1 to {last}: the classifiers count from 0 to {last - 1}"]
 
 
 def _unpadded(names: Sequence[str]) -> list[str]:
@@ -81,7 +100,8 @@ def _unpadded(names: Sequence[str]) -> list[str]:
     return []
 
 
-def _missing(present: set[int], samples: Samples, classes: Sequence[int] | None) -> list[str]:
+def _missing(samples: Samples, classes: Sequence[int] | None) -> list[str]:
+    present = set(samples.targets[samples.targets >= 0].tolist())
     expected = range(samples.num_classes or 0) if classes is None else classes
     wnids = imagenet_wnids() if samples.label_space == "imagenet" else None
     absent = [wnids[label] if wnids else f"class {label}" for label in expected if label not in present]

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,16 +80,49 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def download_for(dataset: Dataset, downloads: Mapping[str, Download]) -> Download | None:
     """What brings the data set to a place it is looked for, or to a folder above one; its own name goes first."""
+    return next((download for download, _ in _bringing(dataset, downloads)), None)
+
+
+def _bringing(dataset: Dataset, downloads: Mapping[str, Download]) -> Iterator[tuple[Download, str]]:
+    """Each download that serves a data set, with its place at or above the data set's."""
     for name in _names(dataset):
         for download in downloads.values():
-            if any(name == place or name.startswith(f"{place}/") for place in download.places.values()):
-                return download
-    return None
+            for place in download.places.values():
+                if name == place or name.startswith(f"{place}/"):
+                    yield download, place
 
 
 def find_place(dataset: Dataset, roots: Sequence[Path]) -> Path | None:
     """Where the data set is, if it is there."""
-    return next((root / name for root in roots for name in _names(dataset) if (root / name).exists()), None)
+    return next((root / name for root in roots for name in _names(dataset) if _is_there(root / name)), None)
+
+
+def find_places(
+    download: Download, downloads: Mapping[str, Download], datasets: Iterable[Dataset], roots: Sequence[Path]
+) -> dict[str, Path]:
+    """Those places of a download that need not be fetched, and where they are in any of the data roots.
+
+    A place is there, or every data set that it would bring is, under whichever of its names.
+    """
+    served: dict[str, list[Path | None]] = {place: [] for place in download.places.values()}
+    for dataset in datasets:
+        first, place = next(_bringing(dataset, downloads), (None, ""))
+        if first is download:
+            served[place].append(find_place(dataset, roots))
+    found = {}
+    for place, elsewhere in served.items():
+        whole = [root / place for root in roots if _is_there(root / place)]
+        places = [path for path in elsewhere if path is not None]
+        if whole or (places and len(places) == len(elsewhere)):
+            found[place] = (whole or places)[0]
+    return found
+
+
+def _is_there(path: Path) -> bool:
+    """A file, or a folder that is not empty; a link in it may lead to all of its images."""
+    if not path.is_dir():
+        return path.exists()
+    return any(inner.is_symlink() or not inner.is_dir() for inner in path.rglob("*"))
 
 
 def with_hint(error: DataError, dataset: Dataset, registry_folders: Sequence[Path]) -> DataError:
@@ -108,7 +141,7 @@ def with_hint(error: DataError, dataset: Dataset, registry_folders: Sequence[Pat
 def install(download: Download, root: Path | None = None, pause_s: float = PAUSE_S) -> list[Path]:
     """Fetch, check, unpack aside and rename: a place exists only once it is whole. Returns the new places."""
     root = root or data_roots()[0]
-    missing = {inside: root / place for inside, place in download.places.items() if not (root / place).exists()}
+    missing = {inside: root / place for inside, place in download.places.items() if not _is_there(root / place)}
     if not missing:
         return []
     work = root / WORK_FOLDER / download.name
@@ -121,10 +154,19 @@ def install(download: Download, root: Path | None = None, pause_s: float = PAUSE
             _unpack(path, unpacked, download)
         sources = {target: _source(unpacked, inside, download) for inside, target in missing.items()}
         for target, source in sources.items():
+            _remove_empty(target)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.rename(source, target)
         shutil.rmtree(work, ignore_errors=True)
     return list(sources)
+
+
+def _remove_empty(folder: Path) -> None:
+    """A folder that holds nothing but folders; it goes one by one, so that a file could not go with it."""
+    if folder.is_dir():
+        for inner in sorted(folder.rglob("*"), reverse=True):
+            inner.rmdir()
+        folder.rmdir()
 
 
 def _unpack(path: Path, folder: Path, download: Download) -> None:
@@ -135,6 +177,7 @@ def _unpack(path: Path, folder: Path, download: Download) -> None:
         unpack(path, folder, download.leave_out)
     except DamagedArchive as error:
         path.unlink()  # else the next try would find the same file
+        shutil.rmtree(folder, ignore_errors=True)
         raise DataError(f"{error}. It was removed: the same command fetches it again.") from error
 
 

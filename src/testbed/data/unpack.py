@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import lzma
 import tarfile
 import zipfile
 import zlib
@@ -12,7 +14,11 @@ from typing import Any
 from testbed.errors import DataError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
-_DAMAGED = (tarfile.ReadError, tarfile.CompressionError, zipfile.BadZipFile, EOFError, zlib.error, OverflowError)
+_DAMAGED = (
+    *(tarfile.ReadError, tarfile.CompressionError, zipfile.BadZipFile),
+    *(lzma.LZMAError, zlib.error, EOFError, OverflowError),
+)
+_BLOCK = 1 << 20
 
 
 class DamagedArchive(DataError):
@@ -37,8 +43,12 @@ def unpack(archive: Path, folder: Path, leave_out: Sequence[str] = ()) -> None:
                 _unpack_tar(opened_tar, folder, leave_out)
     except tarfile.FilterError as error:
         raise DataError(f"{archive} was refused: {error}") from error
-    except _DAMAGED as error:
-        raise DamagedArchive(f"{archive} cannot be unpacked: {type(error).__name__}: {error}") from error
+    except RuntimeError as error:  # a way of packing or locking that zipfile does not know
+        raise DataError(f"{archive} cannot be unpacked by Python ({error}): unpack it by hand") from error
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk: gzip and bz2 give theirs no number
+            raise
+        raise DamagedArchive(f"{archive} is damaged and cannot be unpacked: {type(error).__name__}: {error}") from error
 
 
 def _unpack_tar(archive: tarfile.TarFile, folder: Path, leave_out: Sequence[str]) -> None:
@@ -49,6 +59,17 @@ def _unpack_tar(archive: tarfile.TarFile, folder: Path, leave_out: Sequence[str]
         if not _left_out(member.name, leave_out):
             archive.extract(member, folder, filter="data")
             archive.members.clear()  # type: ignore[attr-defined]  # a million of them would stay in memory
+    _check_end(archive, archive.fileobj)
+
+
+def _check_end(archive: tarfile.TarFile, stream: Any) -> None:
+    """tarfile stops at the first block that is no member, and before the checksum of a compressed stream."""
+    while stream.read(_BLOCK):
+        pass
+    if isinstance(stream, io.BufferedReader):  # not compressed, so that it has no checksum
+        stream.seek(archive.offset)
+        if any(stream.read(tarfile.BLOCKSIZE)):
+            raise tarfile.ReadError(f"expected a member or the end at byte {archive.offset:,}, got neither")
 
 
 def _unpack_zip(archive: zipfile.ZipFile, folder: Path, leave_out: Sequence[str]) -> None:

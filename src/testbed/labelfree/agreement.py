@@ -36,6 +36,18 @@ def pairwise_agreement(predictions: np.ndarray) -> np.ndarray:
     return found
 
 
+def labelled_only(predictions: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The predictions of the images that have a label, and their labels."""
+    known = targets >= 0
+    return predictions[:, known], targets[known]
+
+
+def accuracies_of(predictions: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+    """Share of the labelled images that each model gets right (0..1); None without labels."""
+    predictions, targets = labelled_only(predictions, targets)
+    return (predictions == targets).mean(axis=1) if len(targets) else None
+
+
 def gde(source: ArrayLike, target: ArrayLike, source_accuracies: ArrayLike) -> AgreementEstimate:
     """Generalisation disagreement equality: a model is as accurate as it agrees with another run of its kind.
 
@@ -54,8 +66,7 @@ def aline_s(source: ArrayLike, target: ArrayLike, source_accuracies: ArrayLike) 
     line in accuracy they lie on the same line in agreement (Baek et al. 2022, arXiv 2206.13089).
     """
     on_source, on_target, accuracies = _checked(source, target, source_accuracies)
-    x, y = pair_agreements(on_source), pair_agreements(on_target)
-    line = _agreement_line(x, y)
+    line = _agreement_line(on_source, on_target)
     positions = _probit(accuracies, on_source.shape[1])
     return AgreementEstimate(from_axis(line.intercept + line.slope * positions, "probit"), line)
 
@@ -69,7 +80,7 @@ def aline_d(source: ArrayLike, target: ArrayLike, source_accuracies: ArrayLike) 
     """
     on_source, on_target, accuracies = _checked(source, target, source_accuracies)
     x, y = pair_agreements(on_source), pair_agreements(on_target)
-    line = _agreement_line(x, y)
+    line = _agreement_line(on_source, on_target)
     positions = _probit(accuracies, on_source.shape[1])
     first, second = np.triu_indices(len(accuracies), k=1)
     halves = np.zeros((len(first), len(accuracies)))
@@ -84,13 +95,13 @@ def accuracy_line(source_accuracies: ArrayLike, target_accuracies: ArrayLike, n_
 
     0 and 1 have no probit: they are moved inside by half an image of their set.
     """
-    x = _inside(np.asarray(source_accuracies, dtype=np.float64), n_source)
-    y = _inside(np.asarray(target_accuracies, dtype=np.float64), n_target)
-    return _line(x, y, "accuracy")
+    x, y = np.asarray(source_accuracies, dtype=np.float64), np.asarray(target_accuracies, dtype=np.float64)
+    return _line(x, y, n_source, n_target, "accuracy")
 
 
-def _agreement_line(x: np.ndarray, y: np.ndarray) -> LineFit:
-    line = _line(x, y, "agreement")
+def _agreement_line(on_source: np.ndarray, on_target: np.ndarray) -> LineFit:
+    shares = _pair_shares(on_source), _pair_shares(on_target)
+    line = _line(*shares, on_source.shape[1], on_target.shape[1], "agreement")
     if line.r2 is None or line.r2 < STRAIGHT:
         found = "undefined" if line.r2 is None else f"{line.r2:.3f}"
         message = f"agreement line: R2 is {found}, below {STRAIGHT}; its estimates are not to be relied on"
@@ -98,18 +109,22 @@ def _agreement_line(x: np.ndarray, y: np.ndarray) -> LineFit:
     return line
 
 
-def _line(x: np.ndarray, y: np.ndarray, what: str) -> LineFit:
+def _line(x: np.ndarray, y: np.ndarray, n_source: int, n_target: int, what: str) -> LineFit:
+    """A line through shares of n images on probit axes."""
     if len(np.unique(x)) < 2:
         raise LabelFreeError(
-            f"the {what} line needs models that differ on the source set, got {x[0]:g} % {what} for all"
+            f"the {what} line needs models that differ on the source set, got {100 * x[0]:g} % {what} for all"
         )
-    return fit_line(x, y, axis="probit")
+    return fit_line(_inside(x, n_source), _inside(y, n_target), axis="probit")
 
 
 def pair_agreements(predictions: np.ndarray) -> np.ndarray:
     """Agreement in percent of every pair of models, strictly between 0 and 100."""
-    shares = pairwise_agreement(predictions)[np.triu_indices(len(predictions), k=1)]
-    return _inside(shares, predictions.shape[1])
+    return _inside(_pair_shares(predictions), predictions.shape[1])
+
+
+def _pair_shares(predictions: np.ndarray) -> np.ndarray:
+    return pairwise_agreement(predictions)[np.triu_indices(len(predictions), k=1)]
 
 
 def _probit(shares: np.ndarray, n: int) -> np.ndarray:

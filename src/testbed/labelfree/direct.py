@@ -6,11 +6,12 @@ Each function takes the temperature at which the softmax is read: 1, or, for the
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 
-from testbed.labelfree.outputs import SetOutputs, Source
+from testbed.labelfree.outputs import LabelFreeNote, SetOutputs, Source
 from testbed.labelfree.transport import transport_value
 
 
@@ -53,6 +54,11 @@ def calibrated(
     """The same estimate at the source's temperature."""
 
     def at_source_temperature(outputs: SetOutputs, source: Source) -> float:
+        if source.temperature_at_bound:
+            message = (
+                f"temperature {source.temperature:.2g}: the NLL of the source still falls at the end of the search"
+            )
+            warnings.warn(message, LabelFreeNote, stacklevel=3)
         return function(outputs, source, source.temperature)
 
     return at_source_temperature

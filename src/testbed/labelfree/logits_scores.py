@@ -63,10 +63,11 @@ def mano(outputs: SetOutputs, source: Source) -> float:
     """(sum q^4 / (n K))^(1/4) of normalised logits q (Xie et al. 2024, arXiv 2405.18979).
 
     With phi the mean cross-entropy of p to the uniform distribution: q = p where phi > 5, else 1 + z + z^2 / 2
-    divided by its row sum. Phi is that of the whole set, and the logits are those of the model in eval mode; the
-    authors' code takes the last batch, in training mode.
+    divided by its row sum. Phi is that of the source, so that all sets of a model are normalised alike, and the logits
+    are those of the model in eval mode; the authors' code takes one batch of the set, in training mode. It also
+    subtracts the row minimum of 1 + z + z^2 / 2 before dividing, which is not done here.
     """
-    phi = float((outputs.log_sum_exp - outputs.logits.mean(axis=1, dtype=np.float64)).mean())
+    phi = source.outputs.once("phi", lambda: _cross_entropy_to_uniform(source.outputs))
     if phi > MANO_LIMIT:
         q = outputs.softmax().probabilities
     else:
@@ -75,6 +76,10 @@ def mano(outputs: SetOutputs, source: Source) -> float:
         q /= q.sum(axis=1, keepdims=True)
     squares = np.square(q)
     return float(np.mean(np.square(squares), dtype=np.float64) ** (1 / MANO_POWER))
+
+
+def _cross_entropy_to_uniform(outputs: SetOutputs) -> float:
+    return float((outputs.log_sum_exp - outputs.logits.mean(axis=1, dtype=np.float64)).mean())
 
 
 def energy(outputs: SetOutputs, source: Source) -> float:

@@ -18,6 +18,7 @@ from testbed.metrics.calibration import fit_temperature
 
 T = TypeVar("T")
 
+_TEMPERATURES = (0.01, 100.0)  # between which `fit_temperature` searches
 _ELEMENTS_AT_ONCE = 4_000_000  # logits turned to float64 at a time
 
 
@@ -97,6 +98,10 @@ class SetOutputs:
         """Softmax of logits / temperature, kept."""
         return self.once(("softmax", temperature), lambda: _softmax(self.logits, temperature))
 
+    def check(self, what: str) -> None:
+        """Refuse NaN and infinity in what a method reads: "logits", "features" or "rotation"."""
+        self.once(("finite", what), lambda: _check_finite(what, getattr(self, what)))
+
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """compute(), kept under `key` for whoever needs the same again."""
         if key not in self._kept:
@@ -133,6 +138,12 @@ class Source:
         prior = _prior(class_prior, targets, outputs.classes)
         return cls(outputs, float(outputs.accuracy or 0), fit_temperature(outputs.logits, targets), prior)
 
+    @property
+    def temperature_at_bound(self) -> bool:
+        """Whether the NLL still falls at the end of the search; where every image is right it falls for ever."""
+        low, high = _TEMPERATURES
+        return self.accuracy == 1 or not 1.01 * low < self.temperature < 0.99 * high
+
     def threshold(self, score: str, temperature: float = 1.0) -> float:
         """The t below which lies the share of source images that the model gets wrong: P(s < t) = 1 - accuracy.
 
@@ -158,6 +169,7 @@ class Source:
         """Mean and covariance (n - 1) of the source features."""
         if self.outputs.features is None:
             raise LabelFreeError("the source set has no features; evaluate it again with features recorded")
+        _check_finite("features of the source", self.outputs.features)
         return moments(self.outputs.features)
 
     @cached_property
@@ -179,14 +191,10 @@ def moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values.mean(axis=0), np.atleast_2d(np.cov(values, rowvar=False))
 
 
-def check_finite(outputs: SetOutputs) -> None:
-    """Refuse outputs with NaN or infinite logits: one image would spoil the number of the whole set."""
-    _check_finite("logits", outputs.logits)
-
-
 def _check_finite(what: str, values: np.ndarray) -> None:
+    """Refuse outputs with NaN or infinity: one image would spoil the number of the whole set."""
     if not np.isfinite(values.sum(dtype=np.float64)):
-        rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         raise LabelFreeError(f"expected finite {what}, got NaN or infinity for {len(rows)} images, first row {rows[0]}")
 
 
@@ -197,8 +205,12 @@ def _prior(wanted: np.ndarray | str, targets: np.ndarray, classes: int) -> np.nd
         counts = np.bincount(targets, minlength=classes) if wanted == "source" else np.ones(classes)
         return counts / counts.sum()
     shares = np.asarray(wanted, dtype=np.float64)
-    if shares.shape != (classes,) or not (shares >= 0).all() or not shares.sum() > 0:
-        raise LabelFreeError(f"expected {classes} class shares that are not negative, got {shares.tolist()}")
+    if shares.shape != (classes,):
+        raise LabelFreeError(f"expected {classes} class shares, one per class, got {shares.size}")
+    if not ((shares >= 0) & np.isfinite(shares)).all() or not shares.sum() > 0:
+        raise LabelFreeError(
+            f"expected finite class shares that are not negative, got numbers from {shares.min():g} to {shares.max():g}"
+        )
     return shares / shares.sum()
 
 

@@ -7,51 +7,60 @@ are the files of the same name in the two folders.
 from __future__ import annotations
 
 import json
-import warnings
+import zipfile
+import zlib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
 
-from testbed.labelfree.agreement import AgreementEstimate, accuracy_line
-from testbed.labelfree.estimate import NO_CHANGE, Answer, SetEstimate
-from testbed.labelfree.outputs import LabelFreeError, LabelFreeNote
-from testbed.labelfree.scores import METHODS
+from testbed.labelfree.agreement import accuracies_of, accuracy_line, labelled_only
+from testbed.labelfree.answers import NO_CHANGE, Answer, SetEstimate, are_all, chosen_methods, described_models
+from testbed.labelfree.outputs import LabelFreeError
+from testbed.labelfree.pairs import for_so_many
 from testbed.stats.fits import LineFit
 
 _ENDINGS = (".json", ".npy", ".npz", ".txt", ".csv")
+_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def answer_from_files(
-    source: Path, test: Path, labels: Path, test_labels: Path | None = None, models: Sequence[str] = ()
+    source: Path,
+    test: Path,
+    labels: Path,
+    test_labels: Path | None = None,
+    models: Sequence[str] = (),
+    methods: Sequence[str] = (),
 ) -> tuple[Answer, list[str]]:
     """What the agreement methods say of the set in folder `test`, and the lines they rest on, in words."""
+    chosen = chosen_methods(methods, kinds=("pairs",))
     names = _shared_names(source, test, models)
-    on_source, on_test = (np.stack([read_numbers(folder / name) for name in names]) for folder in (source, test))
-    known = _labels(labels, on_source, source)
-    truth = None if test_labels is None else _labels(test_labels, on_test, test)
-    before = (on_source == known).mean(axis=1)
-    after = None if truth is None else (on_test == truth).mean(axis=1)
-    found, said = Answer(), []
-    for method in (m for m in METHODS.values() if m.kind == "pairs"):
-        if len(names) < method.fewest_models:
-            found.left_out.setdefault(f"needs at least {method.fewest_models} models, got {len(names)}", []).append(
-                method.name
-            )
+    on_source, known = labelled_only(*_read_set(source, names, labels))
+    on_test, truth = _read_set(test, names, test_labels)
+    before, after = accuracies_of(on_source, known), accuracies_of(on_test, truth)
+    if before is None:
+        raise LabelFreeError(f"{labels} has no labels, all are below 0: the source set needs them")
+    found, said = Answer(named=not are_all(methods)), []
+    for method in for_so_many(len(names), chosen, found):
+        told = found.attempt(method, test.name, method.function, on_source, on_test, before)
+        if told is None:
             continue
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LabelFreeNote)  # the line is told in words
-            estimate: AgreementEstimate = method.function(on_source, on_test, before)
-        r2 = None if estimate.line is None else estimate.line.r2
-        found.estimates += _estimates(names, test, method.name, "pairs", estimate.accuracies, after, r2)
-        if estimate.line is not None:
-            said = [f"agreement line: {_in_words(estimate.line)}"]
-    if after is not None and len(names) > 1:
-        line = accuracy_line(before, after, on_source.shape[1], on_test.shape[1])
-        said.append(f"accuracy line, which needs the labels: {_in_words(line)}")
+        values, line = told[0].accuracies, told[0].line
+        found.estimates += _estimates(names, test, method.name, "pairs", values, after, line.r2 if line else None)
+        if line is not None:
+            said = [f"agreement line: {_in_words(line)}"]
+    if after is not None:
+        said += _accuracy_line(before, after, on_source.shape[1], int((truth >= 0).sum()))
     found.estimates += _estimates(names, test, NO_CHANGE, "baseline", 100 * before, after)
     return found, said
+
+
+def _accuracy_line(before: np.ndarray, after: np.ndarray, n_source: int, n_test: int) -> list[str]:
+    """In words, where there is one: models that are equally accurate on the source have none."""
+    if len(np.unique(before)) < 2:
+        return []
+    return [f"accuracy line, which needs the labels: {_in_words(accuracy_line(before, after, n_source, n_test))}"]
 
 
 def read_numbers(path: Path) -> np.ndarray:
@@ -61,12 +70,14 @@ def read_numbers(path: Path) -> np.ndarray:
             values = np.asarray(json.loads(path.read_text(encoding="utf-8")))
         elif path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as arrays:
+                if not arrays.files:
+                    raise ValueError("it holds no array")
                 values = arrays["labels"] if "labels" in arrays.files else arrays[arrays.files[0]]
         elif path.suffix == ".npy":
             values = np.load(path, allow_pickle=False)
         else:
             values = np.loadtxt(path, dtype=np.int64, ndmin=1)
-    except (OSError, ValueError) as error:
+    except _UNREADABLE as error:
         raise LabelFreeError(f"{path} cannot be read as class numbers: {error}") from error
     if values.ndim != 1 or not len(values) or not np.issubdtype(values.dtype, np.integer):
         raise LabelFreeError(f"{path}: expected a list of class numbers, got {values.dtype} of shape {values.shape}")
@@ -86,11 +97,17 @@ def _shared_names(source: Path, test: Path, models: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _labels(path: Path, predictions: np.ndarray, folder: Path) -> np.ndarray:
-    labels = read_numbers(path)
-    if len(labels) != predictions.shape[1]:
-        raise LabelFreeError(f"{path} has {len(labels)} labels, the predictions in {folder} {predictions.shape[1]}")
-    return labels
+def _read_set(folder: Path, names: Sequence[str], labels: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """(models, n) predictions, and the labels, -1 where unknown."""
+    rows = [read_numbers(folder / name) for name in names]
+    n = len(rows[0])
+    for name, row in zip(names, rows, strict=True):
+        if len(row) != n:
+            raise LabelFreeError(f"{folder / name}: expected {n} predictions as in {names[0]}, got {len(row)}")
+    known = np.full(n, -1) if labels is None else read_numbers(labels)
+    if len(known) != n:
+        raise LabelFreeError(f"{labels} has {len(known)} labels, the predictions in {folder} {n}")
+    return np.stack(rows), known
 
 
 def _estimates(
@@ -103,9 +120,11 @@ def _estimates(
     r2: float | None = None,
 ) -> list[SetEstimate]:
     true = [None] * len(names) if accuracies is None else [100 * float(a) for a in accuracies]
+    stems = [Path(name).stem for name in names]
+    assumes = described_models(stems) if kind == "pairs" else ""
     return [
-        SetEstimate(Path(n).stem, test.name, test.name, method, kind, float(v), a, evaluation_id=-1, r2=r2)
-        for n, v, a in zip(names, values, true, strict=True)
+        SetEstimate(n, test.name, test.name, method, kind, float(v), a, evaluation_id=-1, assumes=assumes, r2=r2)
+        for n, v, a in zip(stems, values, true, strict=True)
     ]
 
 

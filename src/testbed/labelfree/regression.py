@@ -5,13 +5,14 @@ Everything is a function of arrays with one number per set. Accuracies are in pe
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from testbed.labelfree.outputs import LabelFreeError
+from testbed.labelfree.outputs import LabelFreeError, LabelFreeNote
 from testbed.stats.estimators import least_squares
 
 _REACH = 1e-9  # of the span: rounding is no extrapolation
@@ -57,7 +58,10 @@ def fit_score(scores: ArrayLike, accuracies: ArrayLike) -> ScoreLine:
             f"a line needs at least 2 fit sets with different scores, got {len(x)} with {len(np.unique(x))} different"
         )
     slope, intercept = (float(v) for v in least_squares(x, y))
-    spread = float(((y - y.mean()) ** 2).sum())
+    spread = float(((y - y.mean()) ** 2).sum()) if np.ptp(y) else 0.0
+    if not spread:
+        message = f"the fit sets are all {y[0]:.1f} % accurate: a line through them says that of every set"
+        warnings.warn(message, LabelFreeNote, stacklevel=2)
     left = float(((y - intercept - slope * x) ** 2).sum())
     return ScoreLine(slope, intercept, 1 - left / spread if spread else None, float(x.min()), float(x.max()), len(x))
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from testbed.labelfree import agreement, direct, feature_scores, logits_scores
-from testbed.labelfree.outputs import LabelFreeError, LabelFreeNote, SetOutputs, Softmax, Source, check_finite
+from testbed.labelfree.outputs import LabelFreeError, LabelFreeNote, SetOutputs, Softmax, Source
 
 __all__ = ["METHODS", "LabelFreeError", "LabelFreeNote", "Method", "SetOutputs", "Softmax", "Source"]
 
@@ -49,8 +49,13 @@ class Method:
         for need in sorted(self.needs):
             if getattr(outputs, need) is None:
                 raise LabelFreeError(f"{self.name} needs {need} of the set, got none; evaluate it with {need} recorded")
-        outputs.once("finite", lambda: check_finite(outputs))
+        for what in ("logits", *sorted(self.needs)):
+            outputs.check(what)
         return float(self.function(outputs, source))
+
+    @property
+    def uses_class_prior(self) -> bool:
+        return _PRIOR in self.notes
 
 
 FEATURES, ROTATION, MODELS = frozenset({"features"}), frozenset({"rotation"}), frozenset({"models"})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 
@@ -32,10 +34,11 @@ class StoredModel:
 
     def __init__(self, store: Store, registry: Registry, name: str, variant: str = "") -> None:
         self.name = name
-        self._store, self._registry = store, registry
+        self._store, self._registry, self._variant = store, registry, variant
         found = queries.evaluations(store, model=name, variant=variant)
         # In order of version, so that the newest of a setting stays.
         self._by_setting = {e.eval_setting: e for e in found if e.status == "completed"}
+        self._parents: dict[int, queries.Evaluation] = {}  # those asked for
 
     def find(self, words: Sequence[str]) -> list[StoredSet]:
         """The stored sets of these names, globs, groups and tags. A set's group is the word that first named it; sets
@@ -53,13 +56,40 @@ class StoredModel:
             raise UnknownName(f"--source: expected one setting, '{name}' stands for {len(found)}")
         return found[0]
 
-    def _named(self, word: str) -> list[str]:
+    def declared_and_stored(self, word: str) -> tuple[int, int]:
+        """How many settings of the registry a word stands for, and how many of these have results."""
+        declared = self._declared(word)
+        return len(declared), sum(name in self._by_setting for name in declared)
+
+    def eval_command(self, settings: Iterable[str], record: str = "", models: Sequence[str] = ()) -> str:
+        """The call of eval.py that makes results on these settings beside those at hand."""
+        words = ["python", "eval.py", "--models", *(models or [self.name])]
+        if self._checkpoint:
+            words = [*words[:3], self.name.rpartition("@")[0], "--checkpoint", self._checkpoint]
+        words += ["--eval-settings", *settings, *(["--record", record] if record else [])]
+        for part in self._variant.split(",") if self._variant else ():
+            option, _, value = part.partition("=")
+            words += [f"--{option}", value]
+        return shlex.join(words)
+
+    @property
+    def _checkpoint(self) -> str | None:
+        """The weights file that a model stored as NAME@FILE was evaluated with."""
+        facts = next((e.row["provenance"] or {} for e in self._by_setting.values()), {})
+        return facts.get("checkpoint")
+
+    def _declared(self, word: str) -> list[str]:
         if word in self._by_setting:
             return [word]
         try:
-            declared = self._registry.expand_eval_settings([word])
+            return self._registry.expand_eval_settings([word])
         except UnknownName:
-            declared = []
+            return []
+
+    def _named(self, word: str) -> list[str]:
+        if word in self._by_setting:
+            return [word]
+        declared = self._declared(word)
         matching = [n for n in self._by_setting if fnmatchcase(n, word)] if any(c in word for c in _GLOB) else []
         names = [n for n in dict.fromkeys([*declared, *matching]) if n in self._by_setting]
         if names:
@@ -67,9 +97,12 @@ class StoredModel:
         if not declared:
             raise UnknownName(f"no eval setting '{word}' of {self.name}{near_names(word, self._by_setting)}")
         raise StoreError(
-            f"{self.name} has no results on '{word}': `python eval.py --models {self.name} --eval-settings '{word}'` "
-            "makes them"
+            f"{self.name} has no results on '{word}'{self._of_variant}: `{self.eval_command([word])}` makes them"
         )
+
+    @property
+    def _of_variant(self) -> str:
+        return f" with {self._variant}" if self._variant else ""
 
     def stored_outputs(self, wanted: StoredSet) -> Outputs:
         return outputs_of(self._store, self._registry, wanted.evaluation)
@@ -81,11 +114,21 @@ class StoredModel:
         return SetOutputs(np.asarray(stored.logits), stored.samples.targets, **extras)
 
     def records(self, wanted: StoredSet) -> frozenset[str]:
-        """Which arrays lie beside the set's logits; those of a derived one lie with its parent's."""
+        """Which arrays lie beside the set's logits."""
+        return frozenset(self._provenance(wanted).get("recorded", ()))
+
+    def rotation_head(self, wanted: StoredSet) -> str:
+        """The checksum of the head that made the set's rotation logits; empty where it was not kept."""
+        return str(self._provenance(wanted).get("rotation_head", {}).get("sha256", ""))
+
+    def _provenance(self, wanted: StoredSet) -> dict[str, Any]:
+        """Where the arrays come from; those of a derived set lie with its parent's."""
         evaluation = wanted.evaluation
-        while evaluation.row["derived_from_id"] is not None:
-            (evaluation,) = queries.evaluations(self._store, id=evaluation.row["derived_from_id"])
-        return frozenset((evaluation.row["provenance"] or {}).get("recorded", ()))
+        while (parent := evaluation.row["derived_from_id"]) is not None:
+            if parent not in self._parents:
+                (self._parents[parent],) = queries.evaluations(self._store, id=parent)
+            evaluation = self._parents[parent]
+        return evaluation.row["provenance"] or {}
 
 
 def stored_models(store: Store, registry: Registry, words: Iterable[str]) -> list[str]:
@@ -112,8 +155,30 @@ def _group(word: str, name: str) -> str:
     return word
 
 
-def predictions_of(models: Sequence[StoredModel], sets: Sequence[StoredSet]) -> tuple[np.ndarray, np.ndarray | None]:
-    """(models, n) predicted classes on one set, and its labels; the models must have seen the same images."""
+def partly_stored(models: Sequence[StoredModel], words: Iterable[str]) -> list[str]:
+    """Which words stand for more settings than there are results of."""
+    found: dict[tuple[str, int, int], list[str]] = {}
+    for word in dict.fromkeys(words):
+        for model in models:
+            declared, stored = model.declared_and_stored(word)
+            if 0 < stored < declared:
+                found.setdefault((word, stored, declared), []).append(model.name)
+    return [
+        f"{stored} of {declared} sets of {word} are stored"
+        + ("" if len(names) == len(models) else f" for {', '.join(names)}")
+        for (word, stored, declared), names in found.items()
+    ]
+
+
+def shared_sets(models: Sequence[StoredModel], words: Sequence[str]) -> list[list[StoredSet]]:
+    """The sets that all models have, each as one evaluation per model."""
+    found = [{s.name: s for s in model.find(words)} for model in models]
+    return [[sets[name] for sets in found] for name in found[0] if all(name in sets for sets in found)]
+
+
+def predictions_of(models: Sequence[StoredModel], sets: Sequence[StoredSet]) -> tuple[np.ndarray, np.ndarray]:
+    """(models, n) predicted classes on one set, and its labels, -1 where unknown; the models must have seen the same
+    images."""
     rows, ids, targets, classes = [], None, None, 0
     for model, one in zip(models, sets, strict=True):
         stored = model.stored_outputs(one)
@@ -128,4 +193,4 @@ def predictions_of(models: Sequence[StoredModel], sets: Sequence[StoredSet]) -> 
             )
         rows.append(stored.logits.argmax(axis=1))
     assert targets is not None
-    return np.stack(rows), targets if (targets >= 0).all() else None
+    return np.stack(rows), targets

@@ -18,9 +18,11 @@ _MANY_CLASSES = 100  # from here on three times chance is still nothing
 _HARD_TAGS = {"corruption", "adversarial", "shift", "ood"}  # where a working model may fail altogether
 
 
-def look_over_setting(registry: Registry, name: str, samples: Samples) -> Findings:
-    """Names and classes of a setting's images; no file is opened."""
-    return look_over(samples, expected_classes(registry, name))
+def look_over_setting(
+    registry: Registry, name: str, samples: Samples, rows: Sequence[int] | np.ndarray | None = None
+) -> Findings:
+    """Names and classes of a setting's images, or counts of those in `rows` alone; no file is opened."""
+    return look_over(samples, expected_classes(registry, name), rows)
 
 
 def expected_classes(registry: Registry, name: str) -> Sequence[int] | None:

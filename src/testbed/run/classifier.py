@@ -49,7 +49,7 @@ class LoadedModel:
             "weights_files": self.weights_files,
             "device": name,
             "dtype": str(self.amp or torch.float32).removeprefix("torch."),
-            "transform": repr(self.entry.transform),
+            "model_transform": repr(self.entry.transform),
             "normalization": repr(self.entry.normalization),
             "torch_threads": torch.get_num_threads(),
         }
@@ -162,7 +162,18 @@ def _normalisation(normalization: Any, device: torch.device) -> Any:
 def _as_matrix(logits: Any, n: int, name: str) -> torch.Tensor:
     logits = getattr(logits, "logits", logits)
     if not isinstance(logits, torch.Tensor):
-        logits = torch.as_tensor(logits)
+        try:
+            logits = torch.as_tensor(logits)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ModelError(f"model '{name}': expected a tensor of logits, got {_kind(logits)}") from error
     if logits.ndim != 2 or logits.shape[0] != n:
         raise ModelError(f"model '{name}': expected logits of shape ({n}, classes), got {tuple(logits.shape)}")
     return logits
+
+
+def _kind(value: Any) -> str:
+    """What came instead of a tensor: a training head beside the logits, a dictionary of outputs."""
+    if isinstance(value, dict):
+        return f"a dict with {', '.join(map(str, value))}"
+    parts = f" of {', '.join(type(part).__name__ for part in value)}" if isinstance(value, tuple | list) else ""
+    return f"a {type(value).__name__}{parts}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -182,7 +183,8 @@ class Dispatcher:
 
     def _worker_died(self, member: Member, event: Died) -> None:
         """Its chunks go back to the front; one that has cost several workers fails its pair."""
-        self._report.note(f"worker {member.label} died (exit code {event.exit_code}), starting another")
+        how = _end_of_process(event.exit_code)
+        self._report.note(f"worker {member.label} died ({how}), starting another")
         for place, task in enumerate(reversed(event.tasks)):
             underway = self._underway.get(task.evaluation_id)
             if underway is None:
@@ -195,8 +197,7 @@ class Dispatcher:
                     del self._underway[task.evaluation_id]
                     self._fail(
                         underway.pair,
-                        f"its worker died {deaths} times at images {task.start} to {task.stop} "
-                        f"(exit code {event.exit_code}; -9 often means that memory ran out)",
+                        f"its worker died {deaths} times at images {task.start} to {task.stop} ({how})",
                     )
 
     # ---- results -----------------------------------------------------------------------------------------
@@ -252,6 +253,16 @@ class Dispatcher:
             self._busy.remove(pair)
         if self._busy:
             time.sleep(_WAIT_S)
+
+
+def _end_of_process(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:  # a real-time signal has only a number
+        name = f"signal {-exit_code}"
+    return f"killed by {name}" + (", often because memory ran out" if name == "SIGKILL" else "")
 
 
 def _in_words(error: Exception) -> str:

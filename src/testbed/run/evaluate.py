@@ -13,6 +13,7 @@ from testbed.run.options import PERTURBED_GB, RunOptions
 from testbed.run.plan import Pair, Plan, make_plan
 from testbed.run.progress import Bars, Lines, ProgressReport, Silent
 from testbed.run.record import Recorder
+from testbed.run.stored import Outdated
 from testbed.store.database import Store
 
 
@@ -44,14 +45,17 @@ def run_evaluations(
     inline: bool = False,
     quiet: bool = False,
     log: Path | None = None,
+    outdated: Outdated | None = None,
 ) -> Report:
     """Every model on every setting. Results stand in `store` as soon as each is whole.
 
     `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist
-    only here.
+    only here. `outdated` may find fault with a stored result, which is then made again.
     """
-    plan = make_plan(registry, store, models, eval_settings, options, overwrite)
+    plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
     report = Report(plan)
+    for note in () if quiet else plan.notes:
+        print(note, file=sys.stderr, flush=True)
     if all(pair.action == "done" for pair in plan.pairs):
         return report
     store.begin_run()

@@ -10,6 +10,8 @@ DEFAULT_CHUNK = 1024
 DEFAULT_CACHE_GB = 10.0
 PERTURBED_GB = 0.5
 RECORDINGS = ("features", "rotation")
+_LEAST = {"limit": 1, "batch_size": 1, "chunk_size": 1, "threads": 1, "workers": 0, "seed": 0}
+_CHOICES = {"amp": (None, "bf16", "fp16"), "logits_dtype": ("float32", "float16")}
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,14 @@ class RunOptions:
     results_folder: str = "results"  # where heads trained on a model's features lie
 
     def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise EntryError(f"{_flag(name)}: expected a whole number from {least} on, got {value!r}")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                words = " or ".join(choice for choice in known if choice)
+                raise EntryError(f"{_flag(name)}: expected {words}, got {getattr(self, name)!r}")
         unknown = [name for name in self.record if name not in RECORDINGS]
         if unknown:
             raise EntryError(f"--record: expected {' or '.join(RECORDINGS)}, got '{unknown[0]}'")
@@ -52,3 +62,7 @@ class RunOptions:
         parts = [f"limit={self.limit}"] if self.limit is not None else []
         parts += [f"seed={self.seed}"] if self.seed else []
         return ",".join(parts)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -16,7 +16,7 @@ from testbed.registry import Registry, registry_folders
 from testbed.run.checks import look_over_setting
 from testbed.run.classes import columns_for, lacks_classes
 from testbed.run.options import RunOptions
-from testbed.store import queries
+from testbed.run.stored import Outdated, Standing, standing_of, told_apart
 from testbed.store.database import Store
 
 
@@ -33,6 +33,7 @@ class Pair:
     asked: bool = True  # False for a parent that is run only because a derived setting needs it
     error: str = ""
     warning: str = ""
+    reason: str = ""  # why a stored result is made again
 
     @property
     def label(self) -> str:
@@ -46,6 +47,7 @@ class Pair:
 @dataclass
 class Plan:
     pairs: list[Pair] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what the user should know before the work begins
 
     def having(self, action: str) -> list[Pair]:
         return [p for p in self.pairs if p.action == action]
@@ -79,7 +81,10 @@ class Plan:
 
 
 def stored_model_name(model: Model, checkpoint: str | None) -> str:
-    return f"{model.name}@{Path(checkpoint).stem}" if checkpoint else model.name
+    """With a checkpoint, its file's name goes with the model's, without endings such as .pth.tar."""
+    if not checkpoint:
+        return model.name
+    return f"{model.name}@{Path(Path(checkpoint).name.removesuffix('.tar')).stem}"
 
 
 def make_plan(
@@ -89,44 +94,54 @@ def make_plan(
     eval_settings: Sequence[str],
     options: RunOptions,
     overwrite: bool = False,
+    outdated: Outdated | None = None,
 ) -> Plan:
     """Every asked pair once, parents of derived settings before their children."""
     entries = [registry.model(name) for name in registry.expand_models(models)]
     asked = _with_controls(registry, registry.expand_eval_settings(eval_settings))
     if options.checkpoint is not None and len(entries) != 1:
         raise StoreError(f"--checkpoint is for one model at a time, got {len(entries)}")
-    pairs: list[Pair] = []
+    plan = Plan()
     for entry in entries:
-        stored = stored_model_name(entry, options.checkpoint)
-        done = _done(registry, queries.evaluations(store, model=stored, variant=options.variant), options.arrays)
-        wanted = [*asked, *_followers(registry, asked, done)] if overwrite else asked
-        alone = _cheaper_alone(registry, wanted, {name for name, _ in done})
-        for name in _with_parents(registry, entry, wanted, alone):
-            pair = Pair(entry, registry.eval_setting(name), stored_model=stored, asked=name in wanted)
-            finished = (pair.setting.name, pair.setting.version) in done
-            if finished and not (overwrite and pair.asked):
-                pair.action = "done"
-            elif _derivable(pair) and name not in alone:
-                pair.action = "derive"
-            pairs.append(pair)
-    plan = Plan(_without_idle_parents(pairs))
+        stored = plain = stored_model_name(entry, options.checkpoint)
+        if options.checkpoint is not None:
+            stored = told_apart(store, plain, options.checkpoint)
+        if stored != plain:
+            plan.notes.append(f"{options.checkpoint} is not the file that {plain} was run with: it goes under {stored}")
+        standing = standing_of(registry, store, stored, options, outdated)
+        plan.pairs += _pairs_of(registry, entry, stored, asked, standing, overwrite)
+    plan.pairs = _without_idle_parents(plan.pairs)
     _open_data(plan, registry, options)
     return plan
 
 
-def _done(registry: Registry, stored: Sequence[queries.Evaluation], arrays: Sequence[str]) -> set[tuple[str, int]]:
-    """(setting, version) of completed evaluations that hold what is to be recorded; a derived one counts while its
-    parent is of today's version."""
-    completed = {e.id: e for e in stored if e.status == "completed"}
-    done = set()
-    for evaluation in completed.values():
-        parent = completed.get(evaluation.row["derived_from_id"])
-        entry = registry.eval_settings.entries.get(parent.eval_setting) if parent else None
-        if not (parent or evaluation).has_recorded(arrays):
-            continue
-        if parent is None or entry is None or entry.version == parent.version:
-            done.add((evaluation.eval_setting, evaluation.version))
-    return done
+def _pairs_of(
+    registry: Registry, model: Model, stored_model: str, asked: Sequence[str], standing: Standing, overwrite: bool
+) -> list[Pair]:
+    """The model's pairs, with those that must be derived again because what they come from is made again."""
+    alone = _cheaper_alone(registry, asked, {name for name, _ in standing.done})
+    again = asked if overwrite else _replaced(registry, model, asked, alone, standing.completed - standing.done)
+    followers = _followers(registry, again, standing.completed) if again else []
+    wanted, anew = [*asked, *followers], {*(asked if overwrite else ()), *followers}
+    pairs = []
+    for name in _with_parents(registry, model, wanted, alone):
+        pair = Pair(model, registry.eval_setting(name), stored_model=stored_model, asked=name in wanted)
+        key = (pair.setting.name, pair.setting.version)
+        pair.reason = standing.reasons.get(key, "")
+        if key in standing.done and name not in anew:
+            pair.action = "done"
+        elif _derivable(pair) and name not in alone:
+            pair.action = "derive"
+        pairs.append(pair)
+    return pairs
+
+
+def _replaced(
+    registry: Registry, model: Model, asked: Sequence[str], alone: Collection[str], short: Collection[tuple[str, int]]
+) -> list[str]:
+    """Settings whose stored result falls short of what is asked for, and that will be made again."""
+    names = _with_parents(registry, model, asked, alone) if short else []
+    return [name for name in names if (name, registry.eval_setting(name).version) in short]
 
 
 def _with_controls(registry: Registry, asked: Sequence[str]) -> list[str]:
@@ -185,9 +200,9 @@ def _with_parents(registry: Registry, model: Model, asked: Sequence[str], alone:
     return ordered
 
 
-def _followers(registry: Registry, asked: Sequence[str], done: set[tuple[str, int]]) -> list[str]:
+def _followers(registry: Registry, asked: Sequence[str], completed: set[tuple[str, int]]) -> list[str]:
     """Stored results derived from what is run again: they are derived again with it."""
-    stored = {name for name, _ in done}
+    stored = {name for name, _ in completed}
     found: list[str] = []
     for name, setting in registry.eval_settings.entries.items():
         derived = setting.probe is None and setting.derived_from in {*asked, *found}

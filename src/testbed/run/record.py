@@ -20,6 +20,7 @@ from testbed.run.checks import near_chance
 from testbed.run.messages import ChunkDone, Task
 from testbed.run.options import RunOptions
 from testbed.run.plan import Pair
+from testbed.run.stored import less_precise, rotation_head
 from testbed.store import files, queries
 from testbed.store.database import Store, now
 
@@ -34,6 +35,8 @@ class Recorder:
         self.registry = registry
         self.options = options
         self._facts: dict[int, dict[str, Any]] = {}
+        self._logits_paths: dict[int, str] = {}
+        self._heads: dict[int, dict[str, str]] = {}  # rotation heads as they were when their pairs began
         self._dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(options.amp or "", "float32")
 
     def begin(self, pair: Pair, resumable: bool = True) -> tuple[int, list[Task]]:
@@ -49,11 +52,15 @@ class Recorder:
             samples_path,
             resumable,
             self._dtype,
+            files.new_logits_path(pair.stored_model, pair.setting.name),
         )
-        if claim.abandoned is not None:
-            shutil.rmtree(files.parts_folder(self._logits_path(pair, claim.abandoned)), ignore_errors=True)
-        folder = files.parts_folder(self._logits_path(pair, claim.evaluation_id))
-        done = {start for start, _ in claim.done if self._usable(files.part_path(folder, start))}
+        if claim.abandoned:
+            shutil.rmtree(files.parts_folder(self.store.folder / claim.abandoned), ignore_errors=True)
+        assert claim.logits_path is not None
+        self._logits_paths[claim.evaluation_id] = claim.logits_path
+        folder = files.parts_folder(self.store.folder / claim.logits_path)
+        self._heads[claim.evaluation_id] = rotation_head(pair.stored_model, self.options)
+        done = {start for start, _ in claim.done if self._usable(files.part_path(folder, start), pair)}
         tasks = [
             Task(
                 evaluation_id=claim.evaluation_id,
@@ -72,10 +79,9 @@ class Recorder:
     def is_complete(self, pair: Pair) -> bool:
         """Whether any run has brought the pair to its end."""
         found = queries.evaluations(self.store, pair.stored_model, pair.setting.name, self.options.variant)
-        return any(
-            e.status == "completed" and e.version == pair.setting.version and e.has_recorded(self.options.arrays)
-            for e in found
-        )
+        head = rotation_head(pair.stored_model, self.options).get("sha256")
+        completed = [e for e in found if e.status == "completed" and e.version == pair.setting.version]
+        return any(e.has_recorded(self.options.arrays, head) and not less_precise(e, self.options) for e in completed)
 
     def chunk(self, done: ChunkDone, device: str) -> None:
         task = done.task
@@ -96,11 +102,15 @@ class Recorder:
         if len({c["weights_sha256"] for c in chunks}) > 1:
             self.store.forget_chunks(evaluation_id)
             raise StoreError("the model's weights changed while the pair was under way: run it again")
-        target = self._logits_path(pair, evaluation_id)
+        head = self._heads.pop(evaluation_id, {})
+        if head != rotation_head(pair.stored_model, self.options):
+            self.store.forget_chunks(evaluation_id)
+            raise StoreError("the model's rotation head changed while the pair was under way: run it again")
+        relative = self._logits_paths.pop(evaluation_id)
+        target = self.store.folder / relative
         parts = files.parts_folder(target)
         digests = files.assemble(parts, [c["start"] for c in chunks], pair.n_images, target, self.options.logits_dtype)
         bad_rows = [row for c in chunks for row in c["bad_rows"]]
-        relative = str(target.relative_to(self.store.folder))
         row = {"logits_path": relative, "samples_path": self._samples_path(pair), "provenance": {"bad_rows": bad_rows}}
         evaluation = queries.Evaluation(evaluation_id, pair.stored_model, pair.setting.name, 1, row)
         # Measured from what was stored, so that a later look at the file gives the same numbers.
@@ -137,7 +147,9 @@ class Recorder:
                 "bad_rows": bad_rows,
                 "devices": sorted({c["device"] for c in chunks}),
                 "limit": self.options.limit,
+                "logits_dtype": self.options.logits_dtype,
                 "recorded": list(self.options.arrays),
+                **({"rotation_head": head} if head else {}),
                 "checkpoint": self.options.checkpoint,
             },
         )
@@ -162,7 +174,11 @@ class Recorder:
             derived_from_id=parent.id,
             n_images=n,
             warning=warning,
-            provenance={**environment(), "derived_from": parent.eval_setting},
+            provenance={
+                **environment(),
+                "derived_from": parent.eval_setting,
+                "logits_dtype": (parent.row["provenance"] or {}).get("logits_dtype"),
+            },
             **{name: parent.row[name] for name in inherited},
         )
         for orphan in orphans:
@@ -182,9 +198,19 @@ class Recorder:
         )
         self.store.fail(claim.evaluation_id, error)
 
-    def _usable(self, part: Path) -> bool:
-        """Whether an earlier run left this chunk with all that is asked for."""
-        return files.part_holds(part, self.options.arrays) if self.options.arrays else part.is_file()
+    def _usable(self, part: Path, pair: Pair) -> bool:
+        """Whether an earlier run left this chunk with all that is asked for, of today's rotation head."""
+        if not self.options.arrays:
+            return part.is_file()
+        return files.part_holds(part, self.options.arrays) and not self._older_than_head(part, pair)
+
+    def _older_than_head(self, part: Path, pair: Pair) -> bool:
+        if "rotation" not in self.options.arrays:
+            return False
+        from testbed.run.rotation import head_path
+
+        head = head_path(Path(self.options.results_folder), pair.stored_model)
+        return head.is_file() and part.stat().st_mtime < head.stat().st_mtime
 
     # ---- where things lie --------------------------------------------------------------------------------
 
@@ -197,10 +223,6 @@ class Recorder:
         """A whole number of batches, so that batches are the same however the chunks are shared out."""
         batch = self.options.batch_size or pair.model.batch_size_for(self.registry.runnable(pair.setting.name))
         return max(1, self.options.chunk_size // batch) * batch
-
-    def _logits_path(self, pair: Pair, evaluation_id: int) -> Path:
-        name = f"{files.safe_name(pair.stored_model)}-{evaluation_id}.npy"
-        return self.store.folder / "logits" / files.safe_name(pair.setting.name) / name
 
     def _samples_path(self, pair: Pair) -> str:
         assert pair.samples is not None and pair.selection is not None

@@ -23,9 +23,9 @@ class Recordings:
         self._watch = FeatureWatch(loaded) if options.arrays else None
         self._head: RotationHead | None = None
         if "rotation" in options.arrays:
-            model = stored_model_name(loaded.entry, options.checkpoint)
-            path = head_path(Path(options.results_folder), model)
-            self._head = read_head(path, model, loaded.weights_sha256).to(loaded.device)
+            path = head_path(Path(options.results_folder), stored_model_name(loaded.entry, options.checkpoint))
+            head = read_head(path, loaded.entry.name, loaded.weights_sha256, options.checkpoint)
+            self._head = head.to(loaded.device)
 
     def classify(self, classifier: Classifier, images: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         if self._watch is None:

@@ -7,6 +7,8 @@ baselines: SGD with Nesterov momentum 0.9, weight decay 1e-4, batches of 64, lea
 
 from __future__ import annotations
 
+import hashlib
+import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,19 +50,22 @@ def head_path(results: Path, model: str) -> Path:
     return results / "rotation-heads" / f"{safe_name(model)}.safetensors"
 
 
-def save_head(path: Path, head: RotationHead, weights_sha256: str | None, trained_on: str) -> None:
+def save_head(path: Path, head: RotationHead, weights_sha256: str | None, trained_on: str, **how: object) -> None:
+    """`how` it was trained (epochs, seed, limit) goes into the file with what it was trained on."""
     from safetensors.torch import save_file
 
-    about = {"weights_sha256": weights_sha256 or "", "trained_on": trained_on}
+    facts = {"weights_sha256": weights_sha256 or "", "trained_on": trained_on, **how}
+    about = {name: str(value) for name, value in facts.items() if value is not None}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in head.state_dict().items()}
     write_aside(path, lambda aside: save_file(tensors, aside, about))
 
 
-def read_head(path: Path, model: str, weights_sha256: str | None) -> RotationHead:
-    """The head that was trained for just these weights."""
+def read_head(path: Path, model: str, weights_sha256: str | None, checkpoint: str | None = None) -> RotationHead:
+    """The head that was trained for just these weights of the registered `model`."""
     from safetensors import safe_open
 
-    command = f"`python autoeval.py --train-rotation-head {model} --on SETTING` trains one"
+    weights = f" --checkpoint {shlex.quote(checkpoint)}" if checkpoint else ""
+    command = f"`python autoeval.py --train-rotation-head {shlex.quote(model)}{weights} --on SETTING` trains one"
     if not path.is_file():
         raise ModelError(f"no rotation head for '{model}' in {path.parent}: {command}")
     with safe_open(path, framework="pt") as file:
@@ -70,6 +75,21 @@ def read_head(path: Path, model: str, weights_sha256: str | None) -> RotationHea
     head = RotationHead(tensors["weight"].shape[1])
     head.load_state_dict(tensors)
     return head.requires_grad_(False)
+
+
+def head_facts(path: Path) -> dict[str, str]:
+    """The checksum of the head's numbers, and how it was trained; nothing where there is none."""
+    from safetensors import safe_open
+
+    if not path.is_file():
+        return {}
+    digest = hashlib.sha256()
+    with safe_open(path, framework="np") as file:
+        about = dict(file.metadata() or {})
+        for name in sorted(file.keys()):
+            digest.update(file.get_tensor(name).tobytes())
+    about.pop("weights_sha256", None)  # the evaluation has its own
+    return {"sha256": digest.hexdigest(), **about}
 
 
 # ---- training ------------------------------------------------------------------------------------------------
@@ -119,7 +139,7 @@ def train_rotation_head(
 
 
 class Stepper:
-    """The optimiser and its schedule: one step for every 64 features."""
+    """The optimiser and its schedule: one step for every 64 features, whatever batches they come in."""
 
     def __init__(self, head: RotationHead, epochs: int) -> None:
         self._head = head
@@ -128,21 +148,36 @@ class Stepper:
         )
         milestones = [max(1, round(epochs * share)) for share in _MILESTONES]
         self._schedule = torch.optim.lr_scheduler.MultiStepLR(self._optimiser, milestones)
+        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def learn(self, features: torch.Tensor, labels: torch.Tensor) -> float:
-        """How many percent were told right before learning from them."""
-        right = 0
-        with torch.enable_grad():
-            for rows, truth in zip(features.split(_BATCH), labels.split(_BATCH), strict=True):
-                logits = self._head(rows)
-                right += int((logits.argmax(dim=1) == truth).sum())
-                self._optimiser.zero_grad()
-                functional.cross_entropy(logits, truth).backward()
-                self._optimiser.step()
+        """How many percent were told right before learning from them; what fills no batch of 64 waits for more."""
+        with torch.no_grad():
+            right = int((self._head(features).argmax(dim=1) == labels).sum())
+        rows, truths = self._waited_for(features, labels)
+        whole = len(truths) // _BATCH * _BATCH
+        for start in range(0, whole, _BATCH):
+            self._step(rows[start : start + _BATCH], truths[start : start + _BATCH])
+        self._waiting = [(rows[whole:], truths[whole:])]
         return 100 * right / len(labels)
 
     def end_epoch(self) -> None:
+        """A last, smaller batch of what is left, and the next learning rate."""
+        for rows, truths in self._waiting:
+            if len(truths):
+                self._step(rows, truths)
+        self._waiting = []
         self._schedule.step()
+
+    def _waited_for(self, features: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, truths = zip(*self._waiting, (features, labels), strict=True)
+        return torch.cat(rows), torch.cat(truths)
+
+    def _step(self, rows: torch.Tensor, truths: torch.Tensor) -> None:
+        with torch.enable_grad():
+            self._optimiser.zero_grad()
+            functional.cross_entropy(self._head(rows), truths).backward()
+            self._optimiser.step()
 
 
 def augmented(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

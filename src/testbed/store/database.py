@@ -36,7 +36,8 @@ class Claim:
     evaluation_id: int
     chunk_size: int
     done: tuple[tuple[int, int], ...]
-    abandoned: int | None = None  # an evaluation that could not be gone on with; its parts may be removed
+    logits_path: str | None = None  # where its logits go: that of the earlier run, whose chunks lie beside it
+    abandoned: str | None = None  # the same of an evaluation that could not be gone on with; its parts may be removed
 
 
 class Busy(StoreError):
@@ -139,6 +140,7 @@ class Store:
         samples_path: str,
         resumable: bool,
         dtype: str | None = None,
+        logits_path: str | None = None,
     ) -> Claim:
         """Take hold of a pair: continue what a dead or failed run left, or begin anew."""
         e = schema.evaluations
@@ -158,12 +160,13 @@ class Store:
                 if resumable and same and left["chunk_size"]:
                     values: dict[str, Any] = dict(status="running", run_id=self.run_id, error=None)
                     values["samples_path"] = samples_path or left["samples_path"]  # a failure before the run has none
+                    values["logits_path"] = left["logits_path"] or logits_path
                     connection.execute(e.update().where(e.c.id == left["id"]).values(**values))
                     c = schema.chunks.c
                     done = connection.execute(sa.select(c.start, c.stop).where(c.evaluation_id == left["id"]))
-                    return Claim(left["id"], left["chunk_size"], tuple((r.start, r.stop) for r in done))
+                    chunks = tuple((r.start, r.stop) for r in done)
+                    return Claim(left["id"], left["chunk_size"], chunks, values["logits_path"])
                 connection.execute(e.delete().where(e.c.id == left["id"]))
-            abandoned = None if left is None else int(left["id"])
             values = dict(
                 model_id=model_id,
                 eval_setting_id=eval_setting_id,
@@ -175,19 +178,26 @@ class Store:
                 chunk_size=chunk_size,
                 dataset_fingerprint=fingerprint,
                 samples_path=samples_path,
+                logits_path=logits_path,
                 dtype=dtype,
                 created_at=now(),
             )
             inserted = connection.execute(e.insert().values(**values)).inserted_primary_key
             assert inserted is not None
-            return Claim(int(inserted[0]), chunk_size, (), abandoned)
+            return Claim(int(inserted[0]), chunk_size, (), logits_path, left["logits_path"] if left else None)
+
+    def living_runs(self) -> set[str]:
+        """Ids of the runs that are at work."""
+        with self.reading() as connection:
+            runs = connection.execute(sa.select(schema.runs).where(schema.runs.c.ended_at.is_(None))).mappings()
+            return {run["id"] for run in runs if _lives(run)}
 
     def refuse_if_alive(self, connection: sa.Connection, run_id: str | None) -> None:
         """Raises Busy where a run that is not this one holds the evaluation and lives."""
         if run_id is None or run_id == self.run_id:
             return
         run = connection.execute(sa.select(schema.runs).where(schema.runs.c.id == run_id)).mappings().first()
-        if run is not None and run["ended_at"] is None and _lives(dict(run)):
+        if run is not None and run["ended_at"] is None and _lives(run):
             raise Busy(f"under way in another run ({run['host']}, process {run['pid']})")
 
     def record_chunk(self, evaluation_id: int, **facts: Any) -> None:
@@ -267,7 +277,7 @@ def _number(value: Any) -> float | None:
     return None if value is None or math.isnan(value) else float(value)
 
 
-def _lives(run: Mapping[str, Any]) -> bool:
+def _lives(run: Mapping[Any, Any]) -> bool:
     if run["host"] == socket.gethostname():
         try:
             os.kill(run["pid"], 0)

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from testbed.store import schema
 from testbed.store.database import Store, now
 
-_COLUMNS = ("evaluation_id", "method", "source", "fit", "set_group", "value", "accuracy", "notes")
+_KEYS = ("evaluation_id", "method", "source", "fit", "assumes")
+_COLUMNS = (*_KEYS, "set_group", "value", "accuracy", "extrapolates", "r2", "notes")
 
 
 def save_estimates(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -18,10 +19,9 @@ def save_estimates(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
         return
     table = schema.estimates
-    keys = [c.name for c in table.primary_key]
-    same = sa.and_(*(table.c[key] == sa.bindparam(f"old_{key}") for key in keys))
+    same = sa.and_(*(table.c[key] == sa.bindparam(f"old_{key}") for key in _KEYS))
     with store.writing() as connection:
-        connection.execute(table.delete().where(same), [{f"old_{key}": row[key] for key in keys} for row in rows])
+        connection.execute(table.delete().where(same), [{f"old_{key}": row[key] for key in _KEYS} for row in rows])
         made_at = now()
         connection.execute(table.insert(), [{**{c: row[c] for c in _COLUMNS}, "made_at": made_at} for row in rows])
 

@@ -6,8 +6,10 @@ import hashlib
 import os
 import re
 import shutil
+import uuid
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +22,13 @@ UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile)
 
 
 def safe_name(name: str) -> str:
-    """A file name for a model or setting; not reversible, so what must be unique adds an id."""
+    """A file name for a model or setting; not reversible, so what must be unique adds something to it."""
     return re.sub(r"[^A-Za-z0-9._+@=-]", "_", name)
+
+
+def new_logits_path(model: str, setting: str) -> str:
+    """A name below the results folder that no evaluation has, not even of another database in the same folder."""
+    return f"logits/{safe_name(setting)}/{safe_name(model)}-{uuid.uuid4().hex[:12]}.npy"
 
 
 def write_aside(path: Path, write: Callable[[Path], None]) -> None:
@@ -35,6 +42,15 @@ def write_aside(path: Path, write: Callable[[Path], None]) -> None:
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing_to(place: Path) -> Iterator[None]:
+    """What is wrong with a place that the user named, in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{place} cannot be written: {error.strerror or error}") from error
 
 
 # ---- the samples of a setting: once for all models -------------------------------------------------------

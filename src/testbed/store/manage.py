@@ -10,46 +10,68 @@ from testbed.errors import StoreError, UnknownName, near_names
 from testbed.store import files, queries, schema
 from testbed.store.database import Store
 
+_NAMED = 5  # results that are told by name where many go
 
-def remove_model(store: Store, name: str, override: bool) -> int:
+
+def remove_model(store: Store, name: str, override: bool) -> str:
+    """What was removed with it, in words; so do the other two."""
     return _remove_named(store, schema.models, "model", name, override)
 
 
-def remove_eval_setting(store: Store, name: str, override: bool) -> int:
+def remove_eval_setting(store: Store, name: str, override: bool) -> str:
     return _remove_named(store, schema.eval_settings, "eval setting", name, override)
 
 
-def remove_evaluation(store: Store, model: str, eval_setting: str, override: bool) -> int:
+def remove_evaluation(store: Store, model: str, eval_setting: str, override: bool) -> str:
     """Remove a pair in all its versions and variants."""
     found = queries.evaluations(store, model, eval_setting)
     if not found:
         queries.completed(store, model, eval_setting)  # says what is missing
-    _ask(found, f"{model} on {eval_setting}", override)
+    counted = _ask(store, found, f"{model} on {eval_setting}", override)
     with store.writing() as connection:
         _refuse_running(store, connection, found)
         ids = [e.id for e in found]
         connection.execute(schema.evaluations.delete().where(schema.evaluations.c.id.in_(ids)))
     _remove_files(store, found)
-    return len(found)
+    return counted
 
 
-def _remove_named(store: Store, table: sa.Table, kind: str, name: str, override: bool) -> int:
+def _remove_named(store: Store, table: sa.Table, kind: str, name: str, override: bool) -> str:
     _must_exist(store, table, kind, name)
     model, setting = (name, None) if table is schema.models else (None, name)
     found = queries.evaluations(store, model, setting, source=None)  # published results go too, so they count
-    _ask(found, f"{kind} {name}", override)
+    counted = _ask(store, found, f"{kind} {name}", override)
     with store.writing() as connection:
         _refuse_running(store, connection, found)
         connection.execute(table.delete().where(table.c.name == name))  # its evaluations go with it
     _remove_files(store, found)
-    return len(found)
+    return counted
 
 
-def _ask(found: list[queries.Evaluation], what: str, override: bool) -> None:
+def _ask(store: Store, found: list[queries.Evaluation], what: str, override: bool) -> str:
+    """How many evaluations go, and which go with them; an error that says so where the user has not agreed."""
+    counted = f"{len(found)} evaluation(s)"
+    if derived := _derived_from(store, found):
+        names = ", ".join(f"{e.model} on {e.eval_setting}" for e in derived[:_NAMED])
+        more = f" and {len(derived) - _NAMED} more" if len(derived) > _NAMED else ""
+        counted += f", {len(derived)} derived from them ({names}{more})"
     if found and not override:
-        raise StoreError(
-            f"this removes {what} with {len(found)} evaluation(s) and their logits: repeat with --override"
-        )
+        raise StoreError(f"this removes {what} with {counted} and their logits: repeat with --override")
+    return counted
+
+
+def _derived_from(store: Store, found: list[queries.Evaluation]) -> list[queries.Evaluation]:
+    """Results made from the logits of these, or from one another, that are not among these."""
+    children: dict[int, list[queries.Evaluation]] = {}
+    for evaluation in queries.evaluations(store):
+        children.setdefault(evaluation.row["derived_from_id"], []).append(evaluation)
+    ids, derived = {e.id for e in found}, []
+    parents = list(ids)
+    while parents:
+        further = [e for e in children.get(parents.pop(), ()) if e.id not in ids]
+        derived += further
+        parents += [e.id for e in further]
+    return derived
 
 
 def _refuse_running(store: Store, connection: sa.Connection, found: list[queries.Evaluation]) -> None:

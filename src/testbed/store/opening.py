@@ -34,6 +34,12 @@ def _sqlite_file(url: sa.URL) -> Path | None:
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
 
+def is_there(given: str | None = None) -> bool:
+    """Whether there is a results database to open; any but a file is taken to be there."""
+    path = _sqlite_file(database_place(given)[0])
+    return path is None or path.is_file()
+
+
 def open_store(given: str | None = None, create: bool = False) -> Store:
     """The store at --db, TESTBED_DB or results/results.db. Only a run makes a database where there is none."""
     url, folder = database_place(given)

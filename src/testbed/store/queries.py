@@ -96,9 +96,12 @@ class Evaluation:
     def status(self) -> str:
         return str(self.row["status"])
 
-    def has_recorded(self, arrays: Iterable[str]) -> bool:
-        """Whether `eval.py --record` kept these arrays beside the logits."""
-        return set(arrays) <= set((self.row["provenance"] or {}).get("recorded", ()))
+    def has_recorded(self, arrays: Iterable[str], rotation_head: str | None = None) -> bool:
+        """Whether `eval.py --record` kept these arrays beside the logits; rotation logits of that head (sha256)."""
+        facts = self.row["provenance"] or {}
+        if rotation_head is not None and facts.get("rotation_head", {}).get("sha256") != rotation_head:
+            return False
+        return set(arrays) <= set(facts.get("recorded", ()))
 
 
 def evaluations(

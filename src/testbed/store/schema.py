@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from testbed.errors import StoreError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 tables = sa.MetaData()
 
@@ -121,9 +121,12 @@ estimates = sa.Table(
     sa.Column("method", sa.String(64), primary_key=True),
     sa.Column("source", sa.String(255), primary_key=True),  # the labelled setting it starts from
     sa.Column("fit", sa.String(255), primary_key=True),  # the settings a line was fitted on; "" where none was
+    sa.Column("assumes", sa.String(255), primary_key=True),  # the class prior or the models compared; "" mostly
     sa.Column("set_group", sa.String(255), nullable=False, default=""),  # the sets its error is told with
     sa.Column("value", sa.Double),
     sa.Column("accuracy", sa.Double),  # the true one, where the setting has labels
+    sa.Column("extrapolates", sa.Boolean),  # the score lies outside those of the fit sets
+    sa.Column("r2", sa.Double),  # of the line behind it
     sa.Column("notes", sa.JSON, nullable=False),
     sa.Column("made_at", sa.String(32), nullable=False),
 )
@@ -151,7 +154,8 @@ VIEWS = {
     # Accuracies without labels, beside the true ones where there are labels.
     "label_free": """
 SELECT m.name AS model, s.name AS eval_setting, x.set_group AS set_group, x.method AS method, x.value AS estimate,
-       x.accuracy AS accuracy, x.source AS source, x.fit AS fit, e.variant AS variant
+       x.accuracy AS accuracy, x.source AS source, x.fit AS fit, x.assumes AS assumes,
+       x.extrapolates AS extrapolates, x.r2 AS r2, e.variant AS variant
 FROM estimates x
 JOIN evaluations e ON e.id = x.evaluation_id
 JOIN models m ON m.id = e.model_id
@@ -165,8 +169,26 @@ def _add_estimates(connection: sa.Connection) -> None:
     estimates.create(connection)
 
 
+def _widen_estimates(connection: sa.Connection) -> None:
+    """A longer key: the table is made anew. What older estimates of some methods assumed is not known."""
+    columns = [column["name"] for column in sa.inspect(connection).get_columns("estimates")]
+    if "assumes" in columns:  # just made by the step before
+        return
+    connection.execute(sa.text("CREATE TABLE estimates_before AS SELECT * FROM estimates"))
+    connection.execute(sa.text("DROP TABLE estimates"))
+    estimates.create(connection)
+    names = ", ".join(columns)
+    connection.execute(
+        sa.text(
+            f"INSERT INTO estimates ({names}, assumes) SELECT {names}, CASE WHEN method LIKE 'cot%' OR "
+            "method IN ('gde', 'aline-s', 'aline-d') THEN 'unknown' ELSE '' END FROM estimates_before"
+        )
+    )
+    connection.execute(sa.text("DROP TABLE estimates_before"))
+
+
 # Step i takes a database from schema i to i + 1. Steps are only ever appended.
-MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates}
+MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates, 2: _widen_estimates}
 
 
 def found_version(connection: sa.Connection, where: str) -> int | None:

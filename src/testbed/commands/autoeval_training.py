@@ -1,0 +1,71 @@
+"""autoeval.py --train-rotation-head: the four-way head whose logits `eval.py --record rotation` keeps."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from testbed.commands.autoeval_tables import progress_bar
+
+
+def train(
+    name: str,
+    on: str | None,
+    checkpoint: str | None,
+    epochs: int,
+    limit: int | None,
+    seed: int,
+    device: str,
+    data_root: tuple[str, ...],
+    db: str | None,
+    registry: tuple[str, ...],
+    **_: Any,
+) -> None:
+    if on is None:
+        raise click.UsageError("--on is missing: the setting whose images the rotation head is trained on")
+    from testbed.data.locate import data_roots
+    from testbed.registry import load_registry
+    from testbed.run.options import RunOptions
+    from testbed.run.plan import stored_model_name
+    from testbed.run.rotation import head_path, save_head, train_rotation_head
+    from testbed.store.opening import open_store
+
+    _check_device(device)
+    entries, store = load_registry(registry), open_store(db, create=True)
+    model, setting = entries.model(name), entries.runnable(on)
+    options = RunOptions(
+        data_roots=tuple(str(r) for r in data_roots(data_root)),
+        registry=registry,
+        cache_folder=str(store.folder / "cache"),
+        limit=limit,
+        seed=seed,
+        checkpoint=checkpoint,
+    )
+    last: list[float] = []
+    with progress_bar(0, "images") as bar:
+
+        def seen(images: int, accuracy: float) -> None:
+            bar.update(images)
+            last[:] = [*last[-9:], accuracy]
+            bar.set_postfix_str(f"{sum(last) / len(last):.1f} % of turns told")
+
+        head, digest = train_rotation_head(model, setting, options, device, epochs, seen)
+    stored = stored_model_name(model, checkpoint)
+    path = head_path(store.folder, stored)
+    save_head(path, head, digest, on, epochs=epochs, seed=seed, limit=limit)
+    weights = ["--checkpoint", checkpoint] if checkpoint else []
+    command = shlex.join(["python", "eval.py", "--models", model.name, *weights, "--eval-settings"])
+    click.echo(
+        f"rotation head of {stored} trained on {on}, {epochs} epochs: {sum(last) / len(last):.1f} % of turns told "
+        f"at the end; stored in {path}\n`{command} ... --record rotation` records its logits"
+    )
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    known = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if name not in known:
+        raise click.UsageError(f"--device: expected {' or '.join(known)} on this machine, got '{name}'")
