@@ -61,8 +61,8 @@ Settings that need no entry ([adding-an-eval-setting.md](adding-an-eval-setting.
 |---|---|
 {strings}
 
-The attacks are explained in [attacks.md](attacks.md), the contrastive settings in [explanations.md](explanations.md),
-those of people's categories in [shape-bias.md](shape-bias.md).
+Corruptions are explained in [corruptions.md](corruptions.md), attacks in [attacks.md](attacks.md), the contrastive
+settings in [explanations.md](explanations.md), those of people's categories in [shape-bias.md](shape-bias.md).
 """
 
 # Kind of a setting string -> how it is written, and what it stands for. A kind that is missing here stops the tool.

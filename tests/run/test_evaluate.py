@@ -166,6 +166,13 @@ def test_provenance_says_what_computed_a_result(tmp_path):
     assert row["provenance"]["batch_size"] == 16
 
 
+def test_provenance_tells_the_constants_of_a_corruption(tmp_path):
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny.motion_blur"])
+    told = queries.completed(store, "tiny_a", "tiny.motion_blur").row["provenance"]["perturbation"]
+    # Pictures of 8 pixels take what make_cifar_c.py of hendrycks/robustness has at severity 3.
+    assert told == "motion_blur, severity 3, constants for 32 pixels (radius=6, sigma=2)"
+
+
 def test_rerun_does_nothing(tmp_path):
     tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"])
     report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"])

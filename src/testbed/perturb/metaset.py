@@ -237,11 +237,13 @@ class MetaSet:
                 pixels = operation.apply(pixels, **magnitudes)
         return pixels
 
-    def describe(self) -> str:
+    def describe(self, side: int | None = None) -> str:
+        """One line for the record; the operations are the same at every size."""
         steps = [f"{name} ({OPERATIONS[name].words})" for name in recipe(self.number)]
         return f"meta set {self.number}: " + ", then ".join(steps)
 
-    __repr__ = describe
+    def __repr__(self) -> str:
+        return self.describe()
 
 
 def meta_set(number: int) -> MetaSet:

@@ -41,6 +41,7 @@ class _Job:
     transform: str  # for the provenance
     perturb_batch: Callable[[torch.Tensor, BatchRandom], torch.Tensor] | None
     checked: bool = field(default=False)
+    side: int | None = None  # the shorter one of its pictures
 
 
 class Worker:
@@ -85,7 +86,7 @@ class Worker:
         if not arrays:
             raise DataError(f"no readable image in rows {task.start} to {task.stop}")
         write_part(Path(task.folder), task.start, arrays)
-        facts = {**loaded.facts(), "transform": job.transform, "batch_size": job.batch_size}
+        facts = {**loaded.facts(), "transform": job.transform, "batch_size": job.batch_size, **_perturbation_facts(job)}
         return ChunkDone(task, time.perf_counter() - started, list(job.loader.bad_rows), facts)
 
     def _model(self, name: str) -> LoadedModel:
@@ -154,6 +155,7 @@ class Worker:
         images = batch.images.to(device, non_blocking=True)
         if images.dtype == torch.uint8:
             images = unit_range(images)
+        job.side = min(images.shape[-2:])
         if job.perturb_batch is not None:
             images = job.perturb_batch(images, self._random(setting, batch, device))
         if loaded.channels_last:
@@ -200,6 +202,12 @@ def batched_form(setting: EvalSetting, device: torch.device) -> Callable[..., to
     It gets the images of a batch and their generators, and gives the same pictures but for rounding.
     """
     return getattr(setting.perturbation_fn_cpu, "on_batch", None) if device.type == "cuda" else None
+
+
+def _perturbation_facts(job: _Job) -> dict[str, str]:
+    """What was done to the pictures, where the function tells it: corruptions have other constants for other sizes."""
+    describe = getattr(job.setting.perturbation_fn_cpu, "describe", None)
+    return {} if describe is None or job.side is None else {"perturbation": describe(job.side)}
 
 
 def _seed_torch(seed: int, device: torch.device) -> None:
