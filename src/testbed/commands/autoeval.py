@@ -42,7 +42,9 @@ _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
     default="table",
     show_default=True,
 )
-@click.option("--summary", is_flag=True, help="Only the table of errors, not every set.")
+@click.option(
+    "--summary", is_flag=True, help="Only one table of errors: not every set, nor the groups of each of several models."
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write .csv, .json, .md or .tex.")
 @click.option(
     "--predictions",

@@ -46,6 +46,8 @@ def formatted_answer(result: Answer, said: list[str], style: str, summary: bool 
 
 def _text(result: Answer, tables: list[ErrorTable], said: list[str], summary: bool) -> str:
     parts = [] if summary else _set_tables(result)
+    if summary:
+        tables = tables[-1:]  # over all models, without the groups of each
     parts += [f"{table.title}\n\n{text_table_under(*_cells(table))}" for table in tables]
     if said:
         parts.append("\n".join(said))
