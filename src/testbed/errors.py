@@ -43,3 +43,8 @@ def near_names(name: str, known: Iterable[str], most: int = 4) -> str:
     near = [lowered[m] for m in difflib.get_close_matches(name.lower(), lowered, n=most, cutoff=0.6)]
     near += [k for k in known if name.lower() in k.lower() and k not in near]
     return f"; did you mean {', '.join(near[:most])}?" if near else ""
+
+
+def in_words(error: Exception) -> str:
+    """One line about an error that may come from somebody's own function: its kind is told where it is not ours."""
+    return str(error) if isinstance(error, TestbedError) else f"{type(error).__name__}: {error}"

@@ -177,6 +177,14 @@ def test_metrics_are_measured_again_without_a_model(db):
     assert db("--print-eval", "tiny_a", "tiny", "--format", "csv") == before
 
 
+def test_metric_that_fails_leaves_its_numbers_and_is_told(db):
+    db("--rename-eval-setting", "tiny", "tiny-bad-metric")
+    before = db("--print-eval", "tiny_a", "tiny-bad-metric", "--format", "csv")
+    told = db("--recompute-metrics", "--filter", "tiny-bad-metric")
+    assert "not measured: tiny_a on tiny-bad-metric: ZeroDivisionError: division by zero" in told
+    assert db("--print-eval", "tiny_a", "tiny-bad-metric", "--format", "csv") == before
+
+
 def test_changed_logits_are_found(db):
     file = next(Path("results/logits/tiny").glob("tiny_a-*.npy"))
     data = bytearray(file.read_bytes())

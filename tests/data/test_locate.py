@@ -33,6 +33,14 @@ def test_first_root_with_any_spelling_wins(tmp_path):
     assert find("name", [], roots, "", "") == tmp_path / "2" / "name"
 
 
+def test_empty_folder_gives_way_to_a_full_one(tmp_path):
+    (tmp_path / "1" / "name").mkdir(parents=True)
+    roots = [tmp_path / "1", tmp_path / "2"]
+    assert find("name", [], roots, "", "") == tmp_path / "1" / "name"
+    (tmp_path / "2" / "name" / "n01440764").mkdir(parents=True)
+    assert find("name", [], roots, "", "") == tmp_path / "2" / "name"
+
+
 def test_message_without_roots_or_source_still_tells_the_options():
     with pytest.raises(DataError) as error:
         find("name", [], [], "a folder", "")

@@ -26,14 +26,18 @@ def data_roots(given: Sequence[str] | None = None) -> list[Path]:
 
 
 def find(name: str, also: Sequence[str], roots: Sequence[Path], what: str, source: str) -> Path:
-    """The first of `name` and its other spellings that exists under a data root."""
-    for root in roots:
-        for candidate in (name, *also):
-            if (root / candidate).exists():
-                return root / candidate
+    """The first of `name` and its other spellings that exists under a data root; a root with an empty folder comes last."""
+    places = [next((root / word for word in (name, *also) if (root / word).exists()), None) for root in roots]
+    existing = [place for place in places if place is not None]
+    if existing:
+        return next((place for place in existing if not _is_empty(place)), existing[0])
     first = roots[0] / name if roots else Path(name)
     how = f" Get it: {source}." if source else ""
     raise MissingData(
         f"dataset '{name}' not found: expected {what} at {first}.{how} "
         f"Or name the folder that holds '{name}' with --data-root or {DATA_VARIABLE}."
     )
+
+
+def _is_empty(place: Path) -> bool:
+    return place.is_dir() and next(place.iterdir(), None) is None

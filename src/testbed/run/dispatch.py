@@ -7,7 +7,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from testbed.errors import StoreError, TestbedError
+from testbed.errors import StoreError, in_words
 from testbed.run.messages import ChunkDone, ChunkFailed, Event, Note, Progress, Task
 from testbed.run.plan import Pair, Plan
 from testbed.run.pool import Died, Member, Pool
@@ -206,7 +206,7 @@ class Dispatcher:
         try:
             self._recorder.finish(pair, evaluation_id)
         except Exception as error:  # metrics functions are the users' own code
-            self._fail(pair, _in_words(error))
+            self._fail(pair, in_words(error))
             return
         self.outcome.completed.append(pair)
         self._report.finished(pair)
@@ -216,7 +216,7 @@ class Dispatcher:
         try:
             self._recorder.derive(pair)
         except Exception as error:
-            self._fail(pair, _in_words(error))
+            self._fail(pair, in_words(error))
             return
         self.outcome.derived.append(pair)
         self._report.finished(pair)
@@ -263,7 +263,3 @@ def _end_of_process(exit_code: int | None) -> str:
     except ValueError:  # a real-time signal has only a number
         name = f"signal {-exit_code}"
     return f"killed by {name}" + (", often because memory ran out" if name == "SIGKILL" else "")
-
-
-def _in_words(error: Exception) -> str:
-    return str(error) if isinstance(error, TestbedError) else f"{type(error).__name__}: {error}"
