@@ -26,7 +26,7 @@ def data_roots(given: Sequence[str] | None = None) -> list[Path]:
 
 
 def find(name: str, also: Sequence[str], roots: Sequence[Path], what: str, source: str) -> Path:
-    """The first of `name` and its other spellings that exists under a data root; a root with an empty folder comes last."""
+    """The first of `name` and its other spellings that exists under a data root; empty folders come last."""
     places = [next((root / word for word in (name, *also) if (root / word).exists()), None) for root in roots]
     existing = [place for place in places if place is not None]
     if existing:
