@@ -46,37 +46,6 @@ def test_estimates_go_with_the_evaluation_they_were_made_from(store):
     assert estimates(store) == []
 
 
-def test_a_database_of_the_second_schema_keeps_its_estimates(store):
-    """The table as it was made then; what estimates of cot and of several models assumed was not kept."""
-    store.begin_run()
-    evaluation = add(store, "m", "s")
-    with store.writing() as connection:
-        connection.execute(sa.text("DROP VIEW label_free"))
-        connection.execute(sa.text("DROP TABLE estimates"))
-        connection.execute(
-            sa.text(
-                "CREATE TABLE estimates (evaluation_id INTEGER NOT NULL, method VARCHAR(64) NOT NULL, "
-                "source VARCHAR(255) NOT NULL, fit VARCHAR(255) NOT NULL, set_group VARCHAR(255) NOT NULL, "
-                "value DOUBLE, accuracy DOUBLE, notes JSON NOT NULL, made_at VARCHAR(32) NOT NULL, "
-                "PRIMARY KEY (evaluation_id, method, source, fit), "
-                "FOREIGN KEY(evaluation_id) REFERENCES evaluations (id) ON DELETE CASCADE)"
-            )
-        )
-        for method in ("atc", "cot-ts", "gde"):
-            values = f"{evaluation}, '{method}', 'clean', '', 'noise', 61.5, 60.0, '[\"a note\"]', 'then'"
-            connection.execute(sa.text(f"INSERT INTO estimates VALUES ({values})"))
-        connection.execute(schema.schema_version.update().values(version=2))
-    upgraded = again(store)
-    kept = {e["method"]: (e["estimate"], e["assumes"], e["r2"]) for e in estimates(upgraded)}
-    assert kept == {"atc": (61.5, "", None), "cot-ts": (61.5, "unknown", None), "gde": (61.5, "unknown", None)}
-    with upgraded.reading() as connection:
-        assert connection.execute(sa.select(schema.estimates.c.notes)).scalars().first() == ["a note"]
-    assert "estimates_before" not in sa.inspect(upgraded.engine).get_table_names()
-    save_estimates(upgraded, [row(evaluation, "cot-ts", 50.0, assumes="source")])
-    add(upgraded, "m", "s")  # run again: all of them go with the old evaluation
-    assert estimates(upgraded) == []
-
-
 def test_a_database_of_the_first_schema_gets_the_table_and_keeps_its_results(store):
     store.begin_run()
     evaluation = add(store, "m", "s")

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from testbed.errors import StoreError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 2
 
 tables = sa.MetaData()
 
@@ -169,26 +169,8 @@ def _add_estimates(connection: sa.Connection) -> None:
     estimates.create(connection)
 
 
-def _widen_estimates(connection: sa.Connection) -> None:
-    """A longer key: the table is made anew. What older estimates of some methods assumed is not known."""
-    columns = [column["name"] for column in sa.inspect(connection).get_columns("estimates")]
-    if "assumes" in columns:  # just made by the step before
-        return
-    connection.execute(sa.text("CREATE TABLE estimates_before AS SELECT * FROM estimates"))
-    connection.execute(sa.text("DROP TABLE estimates"))
-    estimates.create(connection)
-    names = ", ".join(columns)
-    connection.execute(
-        sa.text(
-            f"INSERT INTO estimates ({names}, assumes) SELECT {names}, CASE WHEN method LIKE 'cot%' OR "
-            "method IN ('gde', 'aline-s', 'aline-d') THEN 'unknown' ELSE '' END FROM estimates_before"
-        )
-    )
-    connection.execute(sa.text("DROP TABLE estimates_before"))
-
-
 # Step i takes a database from schema i to i + 1. Steps are only ever appended.
-MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates, 2: _widen_estimates}
+MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates}
 
 
 def found_version(connection: sa.Connection, where: str) -> int | None:
