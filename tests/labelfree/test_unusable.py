@@ -286,10 +286,12 @@ def test_lines_that_say_nothing_are_noted(filled):
 
 
 def test_several_models_and_groups_get_a_table_of_groups_each_and_one_of_the_models(filled):
-    words = (*ALL, "--test", "noise-*", "blur-1", "--methods", "doc", "ac", "--summary")
+    words = (*ALL, "--test", "noise-*", "blur-1", "--methods", "doc", "ac")
     details = {(e["model"], e["method"], e["group"]): e["rmse"] for e in told(filled, *words)["errors"]}
     text = ask(filled, *words, style="table").stdout
     titles = [line for line in text.splitlines() if line.startswith("Errors")]
+    pooled = [line for line in ask(filled, *words, "--summary", style="table").stdout.splitlines() if "Errors" in line]
+    assert pooled == titles[3:]
     each = "in percentage points: RMSE of each group, then over all sets"
     assert titles[:3] == [f"Errors of {model} {each}" for model in MODELS]
     assert titles[3:] == ["Errors of 3 models in percentage points: RMSE of each model, then over all sets"]
