@@ -7,6 +7,7 @@ same. Only matrix products, Fourier transforms and grid_sample are used: newer G
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +32,7 @@ def gaussian_blur(images: Images, rng: Generators, sigma: float) -> Images:
 
 
 def defocus_blur(images: Images, rng: Generators, radius: float, alias_sigma: float) -> Images:
-    kernel = torch.from_numpy(disk(radius, alias_sigma)).to(images.device)
+    kernel = _on(images.device, disk, radius, alias_sigma)
     reach = len(kernel) // 2
     return _correlated(pad(images, (reach,) * 4, mode="reflect"), kernel[None, None]).clamp(0, 1)
 
@@ -46,11 +47,10 @@ def motion_blur(images: Images, rng: Generators, radius: float, sigma: float) ->
 
 
 def zoom_blur(images: Images, rng: Generators, end: float, step: float) -> Images:
-    height, width = images.shape[-2:]
     factors = zoom_factors(end, step)
     total = images.clone()
     for factor in factors:
-        total += _along_both_axes(clipped_zoom(height, factor), clipped_zoom(width, factor), images)
+        total += _along_both_axes(images, clipped_zoom, factor)
     return (total / (len(factors) + 1)).clamp(0, 1)
 
 
@@ -73,13 +73,20 @@ BATCHED = {f.__name__: f for f in (gaussian_blur, defocus_blur, motion_blur, zoo
 
 
 def _smooth(images: torch.Tensor, sigma: float, mode: str = "nearest", truncate: float = 4.0) -> torch.Tensor:
-    down, across = (smoothing(side, sigma, mode, truncate) for side in images.shape[-2:])
-    return _along_both_axes(down, across, images)
+    return _along_both_axes(images, smoothing, sigma, mode, truncate)
 
 
-def _along_both_axes(down: Any, across: Any, images: torch.Tensor) -> torch.Tensor:
-    down, across = (torch.from_numpy(m if isinstance(m, np.ndarray) else m.toarray()) for m in (down, across))
-    return down.to(images.device) @ images @ across.to(images.device).T
+def _along_both_axes(images: torch.Tensor, matrix: Callable[..., Any], *arguments: float | str) -> torch.Tensor:
+    """The matrix of each side, `matrix(side, *arguments)`, along the columns and the rows."""
+    down, across = (_on(images.device, matrix, side, *arguments) for side in images.shape[-2:])
+    return down @ images @ across.T
+
+
+@lru_cache(maxsize=128)
+def _on(device: torch.device, matrix: Callable[..., Any], *arguments: float | str) -> torch.Tensor:
+    """Kept on the device for the next batch."""
+    made = matrix(*arguments)
+    return torch.from_numpy(made if isinstance(made, np.ndarray) else made.toarray()).to(device)
 
 
 def _correlated(padded: torch.Tensor, kernels: torch.Tensor) -> torch.Tensor:
