@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from testbed.commands import checking, data, exchanging, groups, listing, managing, measuring, reading
+from testbed.commands import auditing, checking, downloading, exchanging, groups, listing, managing, measuring, reading
 from testbed.commands.action import Action, Context
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
 # What changes the database comes before what shows it, so that several flags can be given at once.
 ACTIONS: tuple[Action, ...] = (
-    *data.ACTIONS,
+    *downloading.ACTIONS,
+    *auditing.ACTIONS,
     *managing.ACTIONS,
     *exchanging.ACTIONS,
     *checking.ACTIONS,

@@ -1,0 +1,148 @@
+"""Flag of db.py that looks over the images of settings: how many, of which classes, and whether they can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from testbed.commands.action import Action, Context
+from testbed.errors import DataError, TestbedError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from testbed.data.samples import Dataset, Samples
+    from testbed.entries import EvalSetting
+
+_AUDIT_COLUMNS = ["eval_setting", "images", "expected", "classes", "per_class", "names", "unreadable", "verdict"]
+_MOST_NAMED = 10
+
+
+def audit_data(context: Context, names: Sequence[str]) -> None:
+    """Every image of the settings is opened; whatever is not as expected is a failure."""
+    from testbed.data.locate import data_roots
+
+    roots = data_roots(context.extra["data_root"])
+    settings = [context.registry.runnable(name) for name in context.registry.expand_eval_settings(names)]
+    rows = _audited(context, settings, roots)
+    if context.style == "table":
+        context.print([{**row, **_short(row)} for row in rows], _AUDIT_COLUMNS)
+    else:
+        context.print(rows, [*_AUDIT_COLUMNS, "problems"])
+    bad = [row for row in rows if row["problems"]]
+    if context.style == "table":
+        for row in bad:
+            for problem in row["problems"]:
+                click.echo(f"{row['eval_setting']}: {problem}")
+    if bad:
+        raise TestbedError(f"{len(bad)} of {len(rows)} settings have data that is not as expected")
+
+
+@dataclass
+class _Opened:
+    """The images of a data set, those that each of its settings takes, and which of them cannot be read."""
+
+    samples: Samples
+    chosen: dict[Any, np.ndarray | DataError] = field(default_factory=dict)  # by _rule
+    broken: list[tuple[str, str]] = field(default_factory=list)
+
+    def choose(self, setting: EvalSetting) -> None:
+        from testbed.data.select import select
+
+        rule = _rule(setting)
+        if rule in self.chosen:
+            return
+        sublist, listed, columns = rule
+        try:
+            self.chosen[rule] = select(self.samples, sublist, listed, None, columns).indices
+        except DataError as error:
+            self.chosen[rule] = error
+
+    def read(self, title: str) -> None:
+        from testbed.data.audit import unreadable
+
+        rows = [chosen.tolist() for chosen in self.chosen.values() if not isinstance(chosen, DataError)]
+        self.broken = unreadable(self.samples, sorted(set().union(*rows)), title)
+
+
+def _rule(setting: EvalSetting) -> tuple[Any, Any, bool]:
+    """By what a setting chooses its images."""
+    columns = getattr(setting.metrics_fn, "columns_are_classes", False)
+    return setting.class_sublist, setting.idx_subsample_list, columns
+
+
+def _audited(context: Context, settings: Sequence[EvalSetting], roots: Sequence[Path]) -> list[dict[str, Any]]:
+    """One row for each setting. An image that several of them take is read once, one that none takes never."""
+    opened: dict[Dataset | None, _Opened | DataError] = {}
+    for setting in settings:
+        assert setting.dataset is not None
+        if setting.dataset not in opened:
+            opened[setting.dataset] = _opened(context, setting.dataset, roots)
+        content = opened[setting.dataset]
+        if isinstance(content, _Opened):
+            content.choose(setting)
+    for dataset, content in opened.items():
+        if isinstance(content, _Opened):
+            content.read(dataset.describe() if dataset else "")
+    return [_audit(context, setting, opened[setting.dataset]) for setting in settings]
+
+
+def _opened(context: Context, dataset: Dataset, roots: Sequence[Path]) -> _Opened | DataError:
+    from testbed.data.download import with_hint
+    from testbed.registry import registry_folders
+
+    try:
+        return _Opened(dataset.open(roots))
+    except DataError as error:
+        return with_hint(error, dataset, registry_folders(context.registry_folders))
+
+
+def _audit(context: Context, setting: EvalSetting, content: _Opened | DataError) -> dict[str, Any]:
+    from testbed.data.audit import uneven
+    from testbed.run.checks import look_over_setting
+
+    row = dict.fromkeys(_AUDIT_COLUMNS) | {"eval_setting": setting.name, "expected": setting.size, "problems": []}
+    chosen = content if isinstance(content, DataError) else content.chosen[_rule(setting)]
+    if isinstance(content, DataError) or isinstance(chosen, DataError):
+        return row | {"verdict": "MISSING", "problems": [str(chosen)]}
+    findings = look_over_setting(context.registry, setting.name, content.samples, chosen)
+    problems = list(findings.problems)
+    if setting.size is not None and setting.size != findings.images:
+        problems.insert(0, f"expected {setting.size} images, found {findings.images}")
+        problems += [text for text in [uneven(findings.per_class)] if text]
+    its = {content.samples.ids[i] for i in chosen}
+    unreadable = [text for image, text in content.broken if image in its]
+    problems += unreadable[:_MOST_NAMED]
+    problems += [f"and {len(unreadable) - _MOST_NAMED} more unreadable images"] * (len(unreadable) > _MOST_NAMED)
+    return row | {
+        "images": findings.images,
+        "classes": len(findings.per_class),
+        "per_class": findings.per_class,
+        "names": findings.names,
+        "unreadable": len(unreadable),
+        "verdict": "PROBLEM" if problems else "ok",
+        "problems": problems,
+    }
+
+
+def _short(row: dict[str, Any]) -> dict[str, str]:
+    """Counts per class as their range."""
+    counts = (row["per_class"] or {}).values()
+    if not counts:
+        return {"per_class": ""}
+    low, high = min(counts), max(counts)
+    return {"per_class": str(low) if low == high else f"{low} to {high}"}
+
+
+ACTIONS = (
+    Action(
+        "audit-data",
+        audit_data,
+        "Count and open every image of settings; exit code 1 where something is not as expected.",
+        ("SETTING...",),
+    ),
+)
