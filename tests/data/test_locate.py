@@ -38,6 +38,7 @@ def test_empty_folder_gives_way_to_a_full_one(tmp_path):
     roots = [tmp_path / "1", tmp_path / "2"]
     assert find("name", [], roots, "", "") == tmp_path / "1" / "name"
     (tmp_path / "2" / "name" / "n01440764").mkdir(parents=True)
+    (tmp_path / "2" / "name" / "n01440764" / "a.JPEG").touch()
     assert find("name", [], roots, "", "") == tmp_path / "2" / "name"
 
 

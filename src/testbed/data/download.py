@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.data.fetch import PAUSE_S, Remote, fetch, gigabytes
-from testbed.data.locate import MissingData, data_roots
+from testbed.data.locate import MissingData, data_roots, is_there
 from testbed.data.samples import Dataset
 from testbed.data.unpack import DamagedArchive, find_inside, is_archive, unpack
 from testbed.errors import DataError
@@ -94,7 +94,7 @@ def _bringing(dataset: Dataset, downloads: Mapping[str, Download]) -> Iterator[t
 
 def find_place(dataset: Dataset, roots: Sequence[Path]) -> Path | None:
     """Where the data set is, if it is there."""
-    return next((root / name for root in roots for name in _names(dataset) if _is_there(root / name)), None)
+    return next((root / name for root in roots for name in _names(dataset) if is_there(root / name)), None)
 
 
 def find_places(
@@ -111,18 +111,11 @@ def find_places(
             served[place].append(find_place(dataset, roots))
     found = {}
     for place, elsewhere in served.items():
-        whole = [root / place for root in roots if _is_there(root / place)]
+        whole = [root / place for root in roots if is_there(root / place)]
         places = [path for path in elsewhere if path is not None]
         if whole or (places and len(places) == len(elsewhere)):
             found[place] = (whole or places)[0]
     return found
-
-
-def _is_there(path: Path) -> bool:
-    """A file, or a folder that is not empty; a link in it may lead to all of its images."""
-    if not path.is_dir():
-        return path.exists()
-    return any(inner.is_symlink() or not inner.is_dir() for inner in path.rglob("*"))
 
 
 def with_hint(error: DataError, dataset: Dataset, registry_folders: Sequence[Path]) -> DataError:
@@ -141,7 +134,7 @@ def with_hint(error: DataError, dataset: Dataset, registry_folders: Sequence[Pat
 def install(download: Download, root: Path | None = None, pause_s: float = PAUSE_S) -> list[Path]:
     """Fetch, check, unpack aside and rename: a place exists only once it is whole. Returns the new places."""
     root = root or data_roots()[0]
-    missing = {inside: root / place for inside, place in download.places.items() if not _is_there(root / place)}
+    missing = {inside: root / place for inside, place in download.places.items() if not is_there(root / place)}
     if not missing:
         return []
     work = root / WORK_FOLDER / download.name

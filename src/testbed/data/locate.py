@@ -29,8 +29,10 @@ def find(name: str, also: Sequence[str], roots: Sequence[Path], what: str, sourc
     """The first of `name` and its other spellings that exists under a data root; empty folders come last."""
     places = [next((root / word for word in (name, *also) if (root / word).exists()), None) for root in roots]
     existing = [place for place in places if place is not None]
+    if len(existing) > 1:
+        return next((place for place in existing if is_there(place)), existing[0])
     if existing:
-        return next((place for place in existing if not _is_empty(place)), existing[0])
+        return existing[0]
     first = roots[0] / name if roots else Path(name)
     how = f" Get it: {source}." if source else ""
     raise MissingData(
@@ -39,5 +41,8 @@ def find(name: str, also: Sequence[str], roots: Sequence[Path], what: str, sourc
     )
 
 
-def _is_empty(place: Path) -> bool:
-    return place.is_dir() and next(place.iterdir(), None) is None
+def is_there(path: Path) -> bool:
+    """A file, or a folder that is not empty; a link in it may lead to all of its images."""
+    if not path.is_dir():
+        return path.exists()
+    return any(inner.is_symlink() or not inner.is_dir() for inner in path.rglob("*"))

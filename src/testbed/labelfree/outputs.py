@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from testbed.errors import TestbedError
-from testbed.metrics.calibration import fit_temperature
+from testbed.metrics.calibration import COLDEST, HOTTEST, fit_temperature
 
 T = TypeVar("T")
 
-_TEMPERATURES = (0.01, 100.0)  # between which `fit_temperature` searches
 _ELEMENTS_AT_ONCE = 4_000_000  # logits turned to float64 at a time
 
 
@@ -141,8 +140,7 @@ class Source:
     @property
     def temperature_at_bound(self) -> bool:
         """Whether the NLL still falls at the end of the search; where every image is right it falls for ever."""
-        low, high = _TEMPERATURES
-        return self.accuracy == 1 or not 1.01 * low < self.temperature < 0.99 * high
+        return self.accuracy == 1 or not 1.01 * COLDEST < self.temperature < 0.99 * HOTTEST
 
     def threshold(self, score: str, temperature: float = 1.0) -> float:
         """The t below which lies the share of source images that the model gets wrong: P(s < t) = 1 - accuracy.

@@ -12,7 +12,7 @@ from testbed.stats.intervals import mean_interval
 BINS = 15  # Guo et al. 2017
 _RESAMPLES = 200
 _ROWS_AT_ONCE = 4096  # bounded memory for a memory-mapped file
-_COLDEST, _HOTTEST = 1e-2, 1e2
+COLDEST, HOTTEST = 1e-2, 1e2  # temperatures that are looked at
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def fit_temperature(logits: np.ndarray, targets: np.ndarray, tolerance: float = 
     known = np.flatnonzero(targets >= 0)
     if not len(known):
         raise ValueError("fit_temperature: expected images with labels, got none")
-    low, high, inverse = 1 / _HOTTEST, 1 / _COLDEST, 1.0
+    low, high, inverse = 1 / HOTTEST, 1 / COLDEST, 1.0
     for _ in range(60):
         slope, curvature = _nll_slope(logits, targets, known, inverse)
         low, high = (low, inverse) if slope > 0 else (inverse, high)
