@@ -64,6 +64,14 @@ def test_calibration_is_told_at_the_temperature_of_the_clean_setting(db, logits)
     assert "name another setting with --clean" in db("--calibration", "tiny_a", "tiny")
 
 
+def test_limited_run_is_measured_where_there_is_no_other_and_said_to_be_one(db, tmp_path):
+    tiny.run(tmp_path, ["tiny_b"], ["tiny", "tiny.noise"], limit=50)
+    assert "tiny_b on tiny (limit=50) by class" in db("--per-class", "tiny_b", "tiny")
+    assert "tiny_b on tiny.noise (limit=50); the temperature was fitted on tiny" in db(
+        *("--calibration", "tiny_b", "tiny.noise", "--clean", "tiny")
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [

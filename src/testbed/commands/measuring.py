@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.action import Action, Context
+from testbed.commands.reading import any_variant, apart
 from testbed.commands.tables import text_table, with_interval
 from testbed.errors import StoreError
 
 if TYPE_CHECKING:
     from testbed.outputs import Outputs
+    from testbed.store.queries import Evaluation
 
 
 def per_class(context: Context, pair: tuple[str, str]) -> None:
     """top1 of every class that has images, the worst first."""
     from testbed.metrics.accuracy import per_class_accuracy
 
-    outputs = _outputs(context, *pair)
+    evaluation = any_variant(context, *pair)
+    outputs = _outputs(context, evaluation)
     found = per_class_accuracy(outputs.logits, outputs.samples.targets)
     names = _class_names(outputs)
     numbers = context.registry.runnable(pair[1]).class_sublist or range(outputs.logits.shape[1])
@@ -26,16 +29,19 @@ def per_class(context: Context, pair: tuple[str, str]) -> None:
         {"class": numbers[place], "folder": names.get(place, ""), **vars(estimate)}
         for place, estimate in sorted(found.items(), key=lambda item: item[1].value)
     ]
-    _show(context, f"top1 (%) of {pair[0]} on {pair[1]} by class", rows, ["class", "folder"])
+    _show(context, f"top1 (%) of {pair[0]} on {pair[1]}{apart(evaluation)} by class", rows, ["class", "folder"])
 
 
 def calibration(context: Context, pair: tuple[str, str]) -> None:
     """Calibration on a setting as it is, and at the temperature fitted on its clean setting."""
     from testbed.metrics.calibration import calibration_at, fit_temperature
+    from testbed.store import queries
 
     model, name = pair
     clean = context.extra["clean"] or _clean_of(context, name)
-    outputs, source = _outputs(context, model, name), _outputs(context, model, clean)
+    evaluation = any_variant(context, model, name)
+    outputs = _outputs(context, evaluation)
+    source = _outputs(context, queries.completed(context.store, model, clean, evaluation.row["variant"]))
     if outputs.logits.shape[1] != source.logits.shape[1]:
         raise StoreError(
             f"--clean: expected a setting of {outputs.logits.shape[1]} classes as '{name}' has, "
@@ -47,17 +53,20 @@ def calibration(context: Context, pair: tuple[str, str]) -> None:
         for t in (1.0, round(temperature, 4))
         for metric, estimate in calibration_at(outputs.logits, outputs.samples.targets, t).items()
     ]
-    _show(context, f"{model} on {name}; the temperature was fitted on {clean}", rows, ["temperature", "metric"])
+    _show(
+        context,
+        f"{model} on {name}{apart(evaluation)}; the temperature was fitted on {clean}",
+        rows,
+        ["temperature", "metric"],
+    )
     if clean == name and context.style == "table":
         click.echo("fitted on the same images: name another setting with --clean for an honest number")
 
 
-def _outputs(context: Context, model: str, setting: str) -> Outputs:
+def _outputs(context: Context, evaluation: Evaluation) -> Outputs:
     from testbed.outputs import outputs_of
-    from testbed.store import queries
 
-    evaluation = queries.completed(context.store, model, setting)
-    outputs = outputs_of(context.store, context.registry, evaluation)
+    outputs, setting = outputs_of(context.store, context.registry, evaluation), evaluation.eval_setting
     if not (outputs.samples.targets >= 0).any():
         raise StoreError(f"{setting} has no labels")
     if not getattr(context.registry.runnable(setting).metrics_fn, "columns_are_classes", False):

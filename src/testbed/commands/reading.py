@@ -22,15 +22,14 @@ def print_eval(context: Context, pair: tuple[str, str]) -> None:
     """Metrics with intervals and n, then where the numbers come from."""
     from testbed.store import queries
 
-    evaluation = _any_variant(context, *pair)
+    evaluation = any_variant(context, *pair)
     metrics = queries.metrics_of(context.store, evaluation.id)
     if context.style != "table":
         columns = ["metric", "value", "ci_low", "ci_high", "n"]
         context.print([{**m, "metric": m["name"]} for m in metrics], columns)
         return
     row = evaluation.row
-    variant = f" ({row['variant']})" if row["variant"] else ""
-    click.echo(f"{evaluation.model} on {evaluation.eval_setting}{variant}\n")
+    click.echo(f"{evaluation.model} on {evaluation.eval_setting}{apart(evaluation)}\n")
     better = _directions(context, evaluation.eval_setting)
     header = ["metric", "value [95 % interval]", "n", *(["better"] if better else [])]
     lines = [
@@ -56,13 +55,18 @@ def _directions(context: Context, setting: str) -> dict[str, str]:
         return {}
 
 
-def _any_variant(context: Context, model: str, setting: str) -> Any:
+def any_variant(context: Context, model: str, setting: str) -> Any:
     """The whole setting's evaluation, or the newest limited one where there is no other."""
     from testbed.store import queries
 
     found = [e for e in queries.evaluations(context.store, model, setting) if e.status == "completed"]
     whole = [e for e in found if e.row["variant"] == ""]
     return (whole or found or [queries.completed(context.store, model, setting)])[-1]
+
+
+def apart(evaluation: Evaluation) -> str:
+    """What a result is kept apart by, for a title."""
+    return f" ({evaluation.row['variant']})" if evaluation.row["variant"] else ""
 
 
 def _provenance(version: int, row: dict[str, Any]) -> list[tuple[str, str]]:
