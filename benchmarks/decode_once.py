@@ -13,7 +13,8 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 MODELS = """
-from testbed import Model, StandardTransform, registry
+from testbed import Model, StandardTransform
+from testbed.entries import registry
 
 
 def load():

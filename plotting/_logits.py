@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from testbed.entries.registry import Registry
 from testbed.errors import StoreError, UnknownName, near_names
-from testbed.outputs import outputs_of
-from testbed.registry import Registry
 from testbed.store import queries
 from testbed.store.database import Store
+from testbed.store.outputs import outputs_of
 from testbed.store.queries import Evaluation
 
 _ROWS = 4096  # logits are memory-mapped and read in blocks

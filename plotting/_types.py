@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from testbed.registry import default_folder, load_registry
+from testbed.entries.registry import default_folder, load_registry
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from _logits import Answers, answers, with_logits
 from _options import figure_command, models_option, out_option, settings_option, title_option
 
 from testbed.commands.options import db_option, registry_option
+from testbed.entries.registry import load_registry
 from testbed.errors import StoreError, TestbedError
-from testbed.registry import load_registry
 from testbed.stats.intervals import wilson
 from testbed.store.opening import open_store
 

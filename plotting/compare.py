@@ -14,8 +14,8 @@ from _logits import Answers, answers, with_logits
 from _options import figure_command, out_option, settings_option, title_option
 
 from testbed.commands.options import db_option, registry_option
+from testbed.entries.registry import Registry, load_registry
 from testbed.errors import StoreError, TestbedError
-from testbed.registry import Registry, load_registry
 from testbed.stats.paired import difference, mcnemar
 from testbed.store.database import Store
 from testbed.store.opening import open_store

@@ -24,9 +24,9 @@ from _settings import SEVERITY
 from _types import TYPES
 
 from testbed.commands.options import registry_option
+from testbed.entries.registry import Registry, load_registry
 from testbed.errors import TestbedError
 from testbed.metrics.aggregates import CorruptionSummary
-from testbed.registry import Registry, load_registry
 
 FEW = 8  # so many models get a curve each
 MOST_BARS = 40

@@ -14,13 +14,13 @@ from _observers import PEOPLE_COLOR, PEOPLE_MARKER, model_style, observers_optio
 from _options import figure_command, many, out_option, title_option
 
 from testbed.commands.options import db_option, registry_option
+from testbed.entries.registry import load_registry
 from testbed.errors import StoreError
 from testbed.metrics import consistency
 from testbed.metrics.categories16 import AGGREGATIONS
-from testbed.observers import PEOPLE, Panel, panel
-from testbed.registry import load_registry
 from testbed.store import queries
 from testbed.store.opening import open_store
+from testbed.studies.people.observers import PEOPLE, Panel, panel
 
 
 @figure_command()

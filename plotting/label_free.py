@@ -12,19 +12,19 @@ from _drawing import LINE_COLOR, QUIET, draw_identity, head, legend_below, limit
 from _options import figure_command, many, models_option, out_option, title_option
 
 from testbed.commands.options import db_option, registry_option
+from testbed.entries.registry import load_registry
 from testbed.errors import TestbedError
-from testbed.labelfree import agreement
-from testbed.labelfree.answers import described_fit
-from testbed.labelfree.outputs import LabelFreeNote
-from testbed.labelfree.regression import errors
-from testbed.labelfree.scores import METHODS
-from testbed.labelfree.sets import StoredModel, predictions_of, stored_models
-from testbed.registry import load_registry
 from testbed.stats.axes import to_axis
 from testbed.store import queries
 from testbed.store.database import Store
 from testbed.store.estimates import estimates
 from testbed.store.opening import open_store
+from testbed.studies.labelfree import agreement
+from testbed.studies.labelfree.answers import described_fit
+from testbed.studies.labelfree.outputs import LabelFreeNote
+from testbed.studies.labelfree.regression import errors
+from testbed.studies.labelfree.scores import METHODS
+from testbed.studies.labelfree.sets import StoredModel, predictions_of, stored_models
 
 COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
 KIND_COLORS = {"score": "tab:blue", "direct": "tab:orange", "pairs": "tab:green"}

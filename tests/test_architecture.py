@@ -15,11 +15,6 @@ ALLOWED = {
     "testbed.perturb": {"testbed.errors"},
     "testbed.metrics": {"testbed.stats"},
     "testbed.data": {"testbed.errors"},
-    "testbed.labelfree": {
-        *("testbed.errors", "testbed.metrics", "testbed.stats", "testbed.store"),
-        *("testbed.outputs", "testbed.registry"),
-    },
-    "testbed.store": {"testbed.errors", "testbed.metrics", "testbed.stats", "testbed.data"},
 }
 
 
@@ -67,22 +62,21 @@ def test_registry_files_import_the_words_and_nothing_heavy_at_the_top():
 
 
 def test_store_and_words_never_import_torch():
-    light = [*(SOURCE / "testbed/store").glob("*.py"), *(SOURCE / "testbed").glob("*.py")]
-    light = [p for p in light if p.name not in ("classify.py", "notebook.py")]
+    light = [*(SOURCE / "testbed/store").rglob("*.py"), *(SOURCE / "testbed").glob("*.py")]
     for path in light:
         assert not {m.split(".")[0] for m, _ in imports(path)} & HEAVY, path.name
 
 
 def test_runs_know_nothing_of_label_free_estimation():
-    for path in sorted((SOURCE / "testbed/run").glob("*.py")):
-        assert not any(within(module, "testbed.labelfree") for module, _ in imports(path)), path.name
+    for path in sorted((SOURCE / "testbed/engine").glob("*.py")):
+        assert not any(within(module, "testbed.studies.labelfree") for module, _ in imports(path)), path.name
 
 
 def test_plotting_reads_the_store_and_never_runs_models():
     for path in sorted((ROOT / "plotting").glob("*.py")):
         for module, _ in imports(path):
             assert module.split(".")[0] not in HEAVY, f"{path.name} imports {module}"
-            assert not within(module, "testbed.run"), f"{path.name} imports {module}"
+            assert not within(module, "testbed.engine"), f"{path.name} imports {module}"
 
 
 def test_nothing_changes_the_import_path():

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from testbed.entries import call_by_name
-from testbed.registry import Registry, default_folder, load_module, load_registry
+from testbed.entries.functions import call_by_name
+from testbed.entries.registry import Registry, default_folder, load_module, load_registry
 
 REGISTRY = default_folder()
 WEIGHTS = REGISTRY / "weights" / "digits"
@@ -106,7 +106,7 @@ def perturbed(setting: str, images: Tensor) -> Tensor:
 
 def test_listing_the_demo_imports_neither_torch_nor_sklearn() -> None:
     program = (
-        "import sys; from testbed.registry import load_registry; registry = load_registry();"
+        "import sys; from testbed.entries.registry import load_registry; registry = load_registry();"
         "registry.expand_models(['digits-models']), registry.expand_eval_settings(['digits-demo']);"
         "print([m for m in ('torch', 'sklearn', 'scipy', 'PIL') if m in sys.modules])"
     )

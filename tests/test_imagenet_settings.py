@@ -16,7 +16,7 @@ import testbed
 from shared_data import shared_data
 from testbed.commands.database import main as db
 from testbed.data.labels import imagenet_wnids
-from testbed.registry import load_registry
+from testbed.entries.registry import load_registry
 from testbed.store import queries
 from testbed.store.opening import open_store
 
@@ -164,7 +164,7 @@ def test_attack_reaches_the_published_radius_which_grows_with_the_side_only_in_l
 
 
 def test_loading_the_registry_imports_nothing_heavy():
-    code = "import sys; from testbed.registry import load_registry; load_registry(); print(*sys.modules)"
+    code = "import sys; from testbed.entries.registry import load_registry; load_registry(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "scipy", "PIL", "pandas", "sklearn", "timm"} & set(loaded)
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.commands import database
+from testbed.entries.registry import Registry
 from testbed.errors import UnknownName
 from testbed.perturb.metaset import meta_set
-from testbed.registry import Registry
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,8 +58,8 @@ def test_print_setting_shows_the_recipe():
 
 def test_meta_sets_of_digits_spread_the_accuracy(registry, tmp_path):
     """Sets must differ in accuracy for a line to be fitted through them; some may be as easy as the clean images."""
-    from testbed.run.evaluate import run_evaluations
-    from testbed.run.options import RunOptions
+    from testbed.engine.run import run_evaluations
+    from testbed.options import RunOptions
     from testbed.store import queries
     from testbed.store.opening import open_store
 

@@ -12,11 +12,11 @@ from PIL import Image
 import tiny
 from shared_data import shared_data
 from testbed import EvalSetting, Model, StandardDataset, StandardTransform
+from testbed.engine.run import run_evaluations
+from testbed.entries.registry import Registry, default_folder
 from testbed.errors import EntryError
 from testbed.metrics.shape_bias import CueConflict
-from testbed.registry import Registry, default_folder
-from testbed.run.evaluate import run_evaluations
-from testbed.run.options import RunOptions
+from testbed.options import RunOptions
 from testbed.store import queries
 
 COUNTS = ("shape_correct", "texture_correct", "neither")
@@ -86,7 +86,7 @@ def test_a_real_network_decides_as_the_published_recipe_does(store):
     from torchvision import transforms as T
 
     from testbed.metrics.categories16 import NAMES, SIXTEEN, decide
-    from testbed.outputs import outputs_of
+    from testbed.store.outputs import outputs_of
 
     root = shared_data("cue-conflict")
     entries = registry()

@@ -9,7 +9,7 @@ import pytest
 
 from shared_data import shared_data
 from testbed import EvalSetting, StandardNormalization, StandardTransform
-from testbed.registry import load_module, load_registry, metadata
+from testbed.entries.registry import load_module, load_registry, metadata
 
 ROOT = Path(__file__).parents[1]
 MODELS = load_registry(parts=("models",)).models
@@ -250,8 +250,8 @@ def test_local_weights_are_loaded_and_classify(name, tmp_path, monkeypatch):
     """Through the engine's own classifier, against the network called directly."""
     import torch
 
-    from testbed.run.classifier import Classifier, LoadedModel
-    from testbed.run.options import RunOptions
+    from testbed.models.classifier import Classifier, LoadedModel
+    from testbed.options import RunOptions
 
     entry = MODELS.entries[name]
     torch.manual_seed(0)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from shared_data import shared_data
-from testbed.registry import load_module
+from testbed.entries.registry import load_module
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "models.md"

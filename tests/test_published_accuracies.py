@@ -3,9 +3,9 @@
 import pytest
 
 from shared_data import shared_data
-from testbed.registry import load_registry
-from testbed.run.evaluate import run_evaluations
-from testbed.run.options import RunOptions
+from testbed.engine.run import run_evaluations
+from testbed.entries.registry import load_registry
+from testbed.options import RunOptions
 from testbed.store import queries
 from testbed.store.opening import open_store
 

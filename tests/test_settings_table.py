@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from testbed.registry import load_module
+from testbed.entries.registry import load_module
 
 ROOT = Path(__file__).parents[1]
 

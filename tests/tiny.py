@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[1]
 
 def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=True, **options):
     """The report and the store of a run inside this process."""
-    from testbed.registry import Registry
-    from testbed.run.evaluate import run_evaluations
-    from testbed.run.options import RunOptions
+    from testbed.engine.run import run_evaluations
+    from testbed.entries.registry import Registry
+    from testbed.options import RunOptions
     from testbed.store.opening import open_store
 
     registry = Registry()
@@ -40,9 +40,9 @@ def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=T
 def logits(store, model, setting, variant=""):
     import numpy as np
 
-    from testbed.outputs import outputs_of
-    from testbed.registry import Registry
+    from testbed.entries.registry import Registry
     from testbed.store import queries
+    from testbed.store.outputs import outputs_of
 
     registry = Registry()
     registry.load_folder(REGISTRY)

@@ -6,7 +6,7 @@ Run it after a new version of either is taken up: python tools/list_model_names.
 import json
 from importlib.metadata import version
 
-from testbed.model_strings.names import LISTED, SHIPPED, ask_package
+from testbed.models.strings.names import LISTED, SHIPPED, ask_package
 
 KINDS = ("timm", "torchvision")
 

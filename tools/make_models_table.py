@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from testbed import StandardNormalization, StandardTransform
-from testbed.entries import Model
-from testbed.registry import Registry, load_module
+from testbed.entries.model import Model
+from testbed.entries.registry import Registry, load_module
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "models.md"

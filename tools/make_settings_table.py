@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from testbed.entries import EvalSetting
-from testbed.registry import Registry
-from testbed.setting_strings import KINDS
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.registry import Registry
+from testbed.entries.setting_strings import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "eval-settings.md"

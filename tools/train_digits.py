@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from testbed import Model, StandardNormalization
+from testbed.entries.registry import load_module, load_registry
 from testbed.perturb.attacks import projected_gradient_descent
-from testbed.registry import load_module, load_registry
 
 REGISTRY = Path(__file__).resolve().parents[1] / "registry"
 SEED = 0

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from testbed import Model, StandardNormalization, StandardTransform
 from testbed.weights import with_weights
+
+from testbed import Model, StandardNormalization, StandardTransform
 
 IMAGENET = StandardNormalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 HALF = StandardNormalization(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from testbed import Model, StandardNormalization, registry
 from testbed.weights import with_weights
+
+from testbed import Model, StandardNormalization, registry
 
 
 def _loader(depth):

@@ -7,8 +7,9 @@ the testbed's. Other models and prompts need no entry: `open_clip:ViT-B-32/opena
 
 from pathlib import Path
 
-from testbed import StandardNormalization, StandardTransform, registry
 from testbed.zero_shot import zero_shot
+
+from testbed import StandardNormalization, StandardTransform, registry
 
 zoo = registry.load_module(Path(__file__).with_name("_zoo.py"))
 

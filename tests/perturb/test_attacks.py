@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from attacked_models import SHAPE, Linear, random_images, random_weight, run, small_network
-from testbed.entries import argument_names
+from testbed.entries.functions import argument_names
 from testbed.perturb.attacks import projected_gradient_descent
 
 EPS = 8 / 255

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attacked_models import SHAPE, Linear, PerImageRandom, random_images, random_weight, run, small_network
-from testbed.entries import argument_names
+from testbed.entries.functions import argument_names
 from testbed.errors import TestbedError
 from testbed.perturb.attacks import auto_pgd, projected_gradient_descent
 from testbed.perturb.attacks.auto_pgd import checkpoints
@@ -122,9 +122,9 @@ DIGITS = 20
 @pytest.fixture(scope="module")
 def digits():
     """The demo's convolutional network, the first test digits and their labels."""
-    from testbed.registry import load_registry
-    from testbed.run.classifier import Classifier, LoadedModel
-    from testbed.run.options import RunOptions
+    from testbed.entries.registry import load_registry
+    from testbed.models.classifier import Classifier, LoadedModel
+    from testbed.options import RunOptions
 
     registry = load_registry()
     setting = registry.runnable("digits")

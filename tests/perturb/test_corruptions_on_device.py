@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import tiny
+from testbed.engine import worker
 from testbed.perturb.corruptions import BAR_CORRUPTIONS, CORRUPTIONS, corruption
 from testbed.perturb.corruptions.on_device import BATCHED
-from testbed.run import worker
-from testbed.run.seeding import BatchRandom, image_generator
+from testbed.perturb.seeding import BatchRandom, image_generator
 
 IDS = ("a", "b", "c")
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageFilter
 from scipy import ndimage
 
-from testbed.entries import argument_names, call_by_name
+from testbed.entries.functions import argument_names, call_by_name
 from testbed.perturb.geometry import rotation, thicker_strokes, thinner_strokes, translation
 
 

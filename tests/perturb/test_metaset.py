@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 
 from testbed.perturb.metaset import OPERATIONS, MetaSet, meta_set, recipe
-from testbed.run.seeding import image_generator
+from testbed.perturb.seeding import image_generator
 
 with np.load(Path(__file__).parent / "expected" / "metaset.npz") as _file:  # written by expected/make_metaset.py
     EXPECTED = {name: _file[name] for name in _file.files}

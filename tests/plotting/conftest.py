@@ -14,8 +14,8 @@ import stored_results
 from shared_data import PROJECT, shared_data
 from testbed.metrics.estimate import Estimate
 from testbed.stats.intervals import clopper_pearson
-from testbed.store import published
 from testbed.store.database import Store
+from testbed.store.formats import published
 from testbed.store.opening import open_store
 
 sys.path.insert(0, str(PROJECT / "plotting"))  # as Python does for a script there

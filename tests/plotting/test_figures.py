@@ -12,9 +12,10 @@ import pytest
 import stored_results
 import tiny
 from shared_data import PROJECT
-from testbed.registry import Registry
+from testbed.entries.registry import Registry
 from testbed.stats.paired import difference, mcnemar
-from testbed.store import published, queries
+from testbed.store import queries
+from testbed.store.formats import published
 from testbed.store.opening import open_store
 
 from .conftest import IMAGES, MODELS, SHIFTS, add_result, looks_drawn, share

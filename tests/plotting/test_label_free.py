@@ -11,9 +11,9 @@ from PIL import Image
 
 from testbed.commands import autoeval
 from testbed.errors import TestbedError
-from testbed.labelfree.agreement import aline_s
 from testbed.store.estimates import estimates
 from testbed.store.opening import open_store
+from testbed.studies.labelfree.agreement import aline_s
 
 WORDS = ["--source", "toy", "--fit", "toy.blur.*", "--test", "toy.noise.*"]
 
@@ -102,8 +102,8 @@ def test_bars_are_the_errors(module, estimated):
 
 
 def test_the_agreement_line_is_the_one_of_the_predictions(module, small_db):
-    from testbed.labelfree.sets import StoredModel, predictions_of
-    from testbed.registry import Registry
+    from testbed.entries.registry import Registry
+    from testbed.studies.labelfree.sets import StoredModel, predictions_of
 
     store = open_store(small_db)
     figure = module.agreement_figure(store, (), ("line_*",), "toy", "toy.noise.1", "", None)

@@ -131,7 +131,7 @@ def test_resnet50_has_the_corruption_error_of_the_imagenet_c_paper(results):
     """
     from corruptions import chosen_family, mean_corruption_error, reference_errors
 
-    from testbed.registry import load_registry
+    from testbed.entries.registry import load_registry
 
     base, family = chosen_family(results, ("imagenet-c.*_on-disk",))
     errors, words = reference_errors(results, load_registry(), family, None)

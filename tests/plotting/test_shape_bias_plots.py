@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from PIL import Image
 
 from shared_data import shared_data
-from testbed import observers
+from testbed.entries.registry import Registry, default_folder
 from testbed.errors import StoreError, UnknownName
 from testbed.metrics.categories16 import NAMES
-from testbed.registry import Registry, default_folder
 from testbed.store.opening import open_store
+from testbed.studies.people import observers
 
 PLOTTING = Path(__file__).parents[2] / "plotting"
 

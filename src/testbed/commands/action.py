@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.tables import formatted
-from testbed.registry import PARTS, Registry, load_registry
+from testbed.entries.registry import PARTS, Registry, load_registry
 
 if TYPE_CHECKING:
     from testbed.store.database import Store

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from testbed.data.samples import Dataset, Samples
-    from testbed.entries import EvalSetting
+    from testbed.entries.eval_setting import EvalSetting
 
 _AUDIT_COLUMNS = ["eval_setting", "images", "expected", "classes", "per_class", "names", "unreadable", "verdict"]
 _MOST_NAMED = 10
@@ -93,7 +93,7 @@ def _audited(context: Context, settings: Sequence[EvalSetting], roots: Sequence[
 
 def _opened(context: Context, dataset: Dataset, roots: Sequence[Path]) -> _Opened | DataError:
     from testbed.data.download import with_hint
-    from testbed.registry import registry_folders
+    from testbed.entries.registry import registry_folders
 
     try:
         return _Opened(dataset.open(roots))
@@ -103,7 +103,7 @@ def _opened(context: Context, dataset: Dataset, roots: Sequence[Path]) -> _Opene
 
 def _audit(context: Context, setting: EvalSetting, content: _Opened | DataError) -> dict[str, Any]:
     from testbed.data.audit import uneven
-    from testbed.run.checks import look_over_setting
+    from testbed.engine.checks import look_over_setting
 
     row = dict.fromkeys(_AUDIT_COLUMNS) | {"eval_setting": setting.name, "expected": setting.size, "problems": []}
     chosen = content if isinstance(content, DataError) else content.chosen[_rule(setting)]

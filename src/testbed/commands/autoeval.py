@@ -11,8 +11,8 @@ from click.core import ParameterSource
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
 if TYPE_CHECKING:
-    from testbed.labelfree.answers import Answer, Question
     from testbed.store.database import Store
+    from testbed.studies.labelfree.answers import Answer, Question
 
 _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 
@@ -120,12 +120,12 @@ def _estimate(
             raise click.UsageError(f"{option} is missing: {what}")
     _check_ending(out)
     from testbed.commands.autoeval_tables import progress_bar
-    from testbed.labelfree.answers import Question
-    from testbed.labelfree.estimate import answer, sets_to_read
-    from testbed.labelfree.report import remarks
-    from testbed.labelfree.sets import StoredModel, stored_models
-    from testbed.registry import load_registry
+    from testbed.entries.registry import load_registry
     from testbed.store.opening import open_store
+    from testbed.studies.labelfree.answers import Question
+    from testbed.studies.labelfree.estimate import answer, sets_to_read
+    from testbed.studies.labelfree.report import remarks
+    from testbed.studies.labelfree.sets import StoredModel, stored_models
 
     entries, store = load_registry(registry), open_store(db)
     found = [StoredModel(store, entries, name, variant) for name in stored_models(store, entries, models)]
@@ -152,8 +152,8 @@ def _estimate_from_files(
     if labels is None:
         raise click.UsageError(f"--labels is missing: the labels of {folders[0]}")
     _check_ending(out)
-    from testbed.labelfree.prediction_files import answer_from_files
-    from testbed.labelfree.report import remarks
+    from testbed.studies.labelfree.prediction_files import answer_from_files
+    from testbed.studies.labelfree.report import remarks
 
     result, lines = answer_from_files(*folders, labels, test_labels, models, methods)
     _show(result, lines + remarks(result.estimates), style, summary, out)
@@ -232,7 +232,7 @@ def _show(result: Answer, said: list[str], style: str, summary: bool, out: Path 
 
 def _list_methods(style: str) -> None:
     from testbed.commands.tables import formatted
-    from testbed.labelfree.scores import METHODS
+    from testbed.studies.labelfree.scores import METHODS
 
     rows = [
         {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.tables import formatted, text_table_under
-from testbed.labelfree.report import (
+from testbed.studies.labelfree.report import (
     ErrorTable,
     error_details,
     error_tables,
@@ -20,7 +20,7 @@ from testbed.labelfree.report import (
 )
 
 if TYPE_CHECKING:
-    from testbed.labelfree.answers import Answer
+    from testbed.studies.labelfree.answers import Answer
 
 _MOST_SETS = 100  # a longer table of sets goes into a file
 

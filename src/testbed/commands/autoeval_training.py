@@ -26,10 +26,10 @@ def train(
     if on is None:
         raise click.UsageError("--on is missing: the setting whose images the rotation head is trained on")
     from testbed.data.locate import data_roots
-    from testbed.registry import load_registry
-    from testbed.run.options import RunOptions
-    from testbed.run.plan import stored_model_name
-    from testbed.run.rotation import head_path, save_head, train_rotation_head
+    from testbed.engine.plan import stored_model_name
+    from testbed.entries.registry import load_registry
+    from testbed.models.rotation import head_path, save_head, train_rotation_head
+    from testbed.options import RunOptions
     from testbed.store.opening import open_store
 
     _check_device(device)

@@ -13,8 +13,8 @@ from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.metrics.estimate import Estimate
-    from testbed.references.diagnose import Diagnosis
-    from testbed.references.table import Check, Reference
+    from testbed.studies.references.diagnose import Diagnosis
+    from testbed.studies.references.table import Check, Reference
 
 _CHECK_COLUMNS = ["model", "eval_setting", "metric", "measured", "expected", "difference", "tolerance", "verdict"]
 _BREAKDOWN = ("shape_correct", "texture_correct", "neither", "shape_bias")
@@ -25,7 +25,7 @@ _MOST_MISSING = 8
 
 
 def import_decisions(context: Context, folder: str) -> None:
-    from testbed import observers
+    from testbed.studies.people import observers
 
     setting = _setting(context, "--import-decisions")
     taken = observers.import_decisions(
@@ -40,7 +40,7 @@ def import_decisions(context: Context, folder: str) -> None:
 
 
 def export_decisions(context: Context, folder: str) -> None:
-    from testbed import observers
+    from testbed.studies.people import observers
 
     setting = _setting(context, "--export-decisions")
     written = observers.export_decisions(
@@ -51,7 +51,7 @@ def export_decisions(context: Context, folder: str) -> None:
 
 def compare_people(context: Context) -> None:
     """Accuracy difference, observed and error consistency of every model with people, over one or more settings."""
-    from testbed import observers
+    from testbed.studies.people import observers
 
     settings = _setting(context, "--compare-people").split(",")
     people = context.extra["people"] or observers.PEOPLE
@@ -99,9 +99,9 @@ def _aggregation(context: Context) -> str:
 
 def check_references(context: Context) -> None:
     """Stored results beside published ones; what is outside its tolerance is looked into, and is a failure."""
-    from testbed.references import table
-    from testbed.registry import registry_folders
+    from testbed.entries.registry import registry_folders
     from testbed.store import queries
+    from testbed.studies.references import table
 
     references = table.read_references(registry_folders(context.registry_folders))
     checks, missing = table.check(references, queries.results(context.store), context.extra["models"])
@@ -176,8 +176,8 @@ def _print_missing(missing: list[Reference]) -> None:
 
 def _diagnoses(context: Context, checks: list[Check]) -> list[Diagnosis]:
     """What explains each pair with a number outside; the images to try it on are --diagnose-images, 0 tries none."""
-    from testbed.references import diagnose
-    from testbed.run.pool import keep_freed_memory
+    from testbed.engine.pools import keep_freed_memory
+    from testbed.studies.references import diagnose
 
     n_images = _images(context, diagnose.IMAGES)
     if n_images == 0:

@@ -43,7 +43,7 @@ def download(context: Context, names: Sequence[str]) -> None:
 def _needed(context: Context, names: Sequence[str], roots: Sequence[Path]) -> tuple[list[Download], list[str]]:
     """(downloads of what is not there, what must be got by hand and how) of data sets, settings, groups and tags."""
     from testbed.data.download import download_for, find_place, read_downloads
-    from testbed.registry import registry_folders
+    from testbed.entries.registry import registry_folders
 
     downloads = read_downloads(registry_folders(context.registry_folders))
     wanted: dict[str, Download] = {}
@@ -95,8 +95,8 @@ def _by_hand(dataset: Dataset, root: Path) -> str:
 
 
 def download_weights(context: Context, names: Sequence[str]) -> None:
-    from testbed import weights
-    from testbed.registry import registry_folders
+    from testbed.entries.registry import registry_folders
+    from testbed.models import weights
 
     published = weights.read_published(registry_folders(context.registry_folders))
     for name in [model for given in names for model in _models(context, given, published)]:
@@ -112,7 +112,7 @@ def download_weights(context: Context, names: Sequence[str]) -> None:
 
 
 def _folder() -> str:
-    from testbed import weights
+    from testbed.models import weights
 
     return f"{weights.folders()[0]} (the first folder of {weights.WEIGHTS_VARIABLE})"
 

@@ -15,10 +15,10 @@ import click
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
 if TYPE_CHECKING:
-    from testbed.registry import Registry
-    from testbed.run.evaluate import Report
-    from testbed.run.options import RunOptions
-    from testbed.run.plan import Plan
+    from testbed.engine.plan import Plan
+    from testbed.engine.run import Report
+    from testbed.entries.registry import Registry
+    from testbed.options import RunOptions
     from testbed.store.database import Store
 
 _INTERRUPTED = 130
@@ -28,7 +28,7 @@ _LOG = "run.log"
 def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool) -> None:
     """By an environment variable, since that is what worker processes inherit."""
     if given:
-        from testbed.weights import UNSAFE_VARIABLE
+        from testbed.models.weights import UNSAFE_VARIABLE
 
         os.environ[UNSAFE_VARIABLE] = "1"
         click.echo("warning: --unsafe-pickle: code in weights files is run, and can do anything you can", err=True)
@@ -168,9 +168,9 @@ def main(
         python eval.py --models resnet50 densenet121 --eval-settings val imagenetv2-matched-frequency --gpus 0 1
     """
     from testbed.data.locate import data_roots
-    from testbed.registry import load_registry
-    from testbed.run.options import RunOptions
-    from testbed.run.plan import make_plan
+    from testbed.engine.plan import make_plan
+    from testbed.entries.registry import load_registry
+    from testbed.options import RunOptions
     from testbed.store.files import writing_to
 
     entries = load_registry(registry)
@@ -188,8 +188,8 @@ def main(
         if dry_run:
             _print_plan(make_plan(entries, store, models, eval_settings, run, overwrite), store)
             return
-        from testbed.run.devices import chosen_devices
-        from testbed.run.evaluate import run_evaluations
+        from testbed.engine.devices import chosen_devices
+        from testbed.engine.run import run_evaluations
 
         if logdir is not None:
             with writing_to(logdir):
@@ -225,7 +225,7 @@ def _store(db: str | None, no_db: bool, dry_run: bool) -> Iterator[Store]:
 
 def _print_plan(plan: Plan, store: Store) -> None:
     from testbed.commands.tables import text_table
-    from testbed.run.progress import duration
+    from testbed.engine.progress import duration
     from testbed.store import queries
 
     words = {"run": "to run", "derive": "to derive, no forward pass", "done": "done", "fail": "cannot run"}
@@ -295,8 +295,8 @@ def _without_labels(store: Store, variant: str, pairs: set[tuple[str, str]]) -> 
 
 def _save_to(logdir: Path, report: Report, store: Store, entries: Registry, variant: str) -> None:
     """Logits, targets and metrics of the run's pairs, a folder per setting."""
-    from testbed.exchange import save_logits
     from testbed.store import files, queries
+    from testbed.store.formats.exchange import save_logits
 
     stored = {(e.model, e.eval_setting) for e in queries.evaluations(store, variant=variant) if e.status == "completed"}
     failed = {(p.stored_model, p.setting.name) for p in report.failed}

@@ -11,7 +11,7 @@ from testbed.errors import TestbedError
 
 
 def save_logits(context: Context, target: tuple[str, str]) -> None:
-    from testbed.exchange import save_logits as save
+    from testbed.store.formats.exchange import save_logits as save
 
     setting, folder = target
     written = save(context.store, context.registry, setting, Path(folder))
@@ -19,7 +19,7 @@ def save_logits(context: Context, target: tuple[str, str]) -> None:
 
 
 def import_logits(context: Context, folder: str) -> None:
-    from testbed.exchange import import_logits as take_in
+    from testbed.store.formats.exchange import import_logits as take_in
 
     taken = take_in(context.new_store, context.registry, Path(folder), context.override)
     click.echo(f"took in {len(taken)} evaluation(s) from {folder}")
@@ -27,7 +27,7 @@ def import_logits(context: Context, folder: str) -> None:
 
 def import_csv(context: Context, file: str) -> None:
     """Published accuracies, kept under --source beside own results; --types gives the models' types."""
-    from testbed.store import published
+    from testbed.store.formats import published
 
     source, types_file = context.extra["source"], context.extra["types"]
     if not source:
@@ -41,7 +41,7 @@ def import_csv(context: Context, file: str) -> None:
 
 
 def recompute_metrics(context: Context) -> None:
-    from testbed.exchange import recompute_metrics as recompute
+    from testbed.store.formats.exchange import recompute_metrics as recompute
 
     done, problems = recompute(context.store, context.registry, context.pattern)
     for problem in problems:
@@ -64,7 +64,7 @@ def verify(context: Context) -> None:
 
 
 def export(context: Context, file: str) -> None:
-    from testbed.exchange import export_results
+    from testbed.store.formats.exchange import export_results
 
     click.echo(f"wrote {export_results(context.store, Path(file))} results to {file}")
 

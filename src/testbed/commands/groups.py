@@ -15,8 +15,8 @@ from testbed.metrics.estimate import Estimate
 if TYPE_CHECKING:
     import numpy as np
 
-    from testbed.outputs import Outputs
     from testbed.store.files import SampleList
+    from testbed.store.outputs import Outputs
 
 _MOST_MEMBERS = 20  # larger groups show their aggregate only
 _MOST_MISSING = 5
@@ -67,8 +67,8 @@ class StoredResults:
         return None if outputs is None else outputs.samples
 
     def _outputs(self, setting: str) -> Outputs | None:
-        from testbed.outputs import outputs_of
         from testbed.store import queries
+        from testbed.store.outputs import outputs_of
 
         try:
             evaluation = queries.completed(self._context.store, self._model, setting, self.variant)

@@ -8,7 +8,7 @@ from testbed.commands.action import Action, Context
 
 
 def list_models_registry(context: Context) -> None:
-    from testbed import model_strings
+    from testbed.models import strings as model_strings
 
     if context.pattern is not None and model_strings.is_model_string(context.pattern):
         _list_model_strings(context, context.pattern)
@@ -23,7 +23,7 @@ def list_models_registry(context: Context) -> None:
 
 
 def _list_model_strings(context: Context, pattern: str) -> None:
-    from testbed import model_strings
+    from testbed.models import strings as model_strings
 
     rows = []
     for name in model_strings.matching(pattern):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from testbed.commands.action import Action, Context
-from testbed.entries import check_name
+from testbed.entries.checks import check_name
 
 
 def add_model(context: Context, name: str) -> None:
@@ -19,7 +19,7 @@ def add_model(context: Context, name: str) -> None:
 
 
 def add_eval_setting(context: Context, name: str) -> None:
-    from testbed.run.record import add_eval_setting as add
+    from testbed.engine.recording import add_eval_setting as add
 
     if context.override and name not in context.registry.eval_settings.entries:
         check_name("eval setting", name)

@@ -12,7 +12,7 @@ from testbed.commands.tables import text_table, with_interval
 from testbed.errors import StoreError
 
 if TYPE_CHECKING:
-    from testbed.outputs import Outputs
+    from testbed.store.outputs import Outputs
     from testbed.store.queries import Evaluation
 
 
@@ -64,7 +64,7 @@ def calibration(context: Context, pair: tuple[str, str]) -> None:
 
 
 def _outputs(context: Context, evaluation: Evaluation) -> Outputs:
-    from testbed.outputs import outputs_of
+    from testbed.store.outputs import outputs_of
 
     outputs, setting = outputs_of(context.store, context.registry, evaluation), evaluation.eval_setting
     if not (outputs.samples.targets >= 0).any():

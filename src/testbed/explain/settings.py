@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from testbed.entries import EvalSetting
+from testbed.entries.eval_setting import EvalSetting
 from testbed.errors import EntryError
 from testbed.explain.explainers import CONTROLS, as_type_of, kind_of
 from testbed.explain.manifest import ExplanationManifest

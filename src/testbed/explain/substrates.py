@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from testbed.entries import StandardNormalization
+from testbed.entries.model import StandardNormalization
 from testbed.errors import EntryError
 
 SUBSTRATES = ("zero", "imagenet-mean", "model-mean", "blur")

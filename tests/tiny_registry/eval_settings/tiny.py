@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from testbed import ArrayDataset, EvalSetting, StandardDataset, StandardTransform, registry
+from testbed import ArrayDataset, EvalSetting, StandardDataset, StandardTransform
+from testbed.entries import registry
 from testbed.perturb.corruptions import corruption
 
 

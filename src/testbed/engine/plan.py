@@ -1,0 +1,262 @@
+"""What is to do: names to pairs, minus what is done, minus what can be derived from stored logits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from testbed.data.download import with_hint
+from testbed.data.samples import UNKNOWN, Dataset, Samples
+from testbed.data.select import Selection, select
+from testbed.engine.checks import look_over_setting
+from testbed.engine.stored import Outdated, Standing, standing_of, told_apart
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.model import Model
+from testbed.entries.registry import Registry, registry_folders
+from testbed.errors import DataError, ModelError, StoreError
+from testbed.models.classes import columns_for, lacks_classes
+from testbed.options import RunOptions
+from testbed.store.database import Store
+
+
+@dataclass
+class Pair:
+    """One model on one setting, and what is to be done about it."""
+
+    model: Model
+    setting: EvalSetting  # as declared
+    action: str = "run"  # run, derive, done, fail
+    stored_model: str = ""  # the name results go under: with a checkpoint it is not the entry's own
+    samples: Samples | None = None
+    selection: Selection | None = None
+    asked: bool = True  # False for a parent that is run only because a derived setting needs it
+    error: str = ""
+    warning: str = ""
+    reason: str = ""  # why a stored result is made again
+
+    @property
+    def label(self) -> str:
+        return f"{self.stored_model} on {self.setting.name}"
+
+    @property
+    def n_images(self) -> int:
+        return len(self.selection) if self.selection is not None else 0
+
+
+@dataclass
+class Plan:
+    pairs: list[Pair] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what the user should know before the work begins
+
+    def having(self, action: str) -> list[Pair]:
+        return [p for p in self.pairs if p.action == action]
+
+    def parent_of(self, pair: Pair) -> Pair | None:
+        return self._by_name.get((pair.stored_model, pair.setting.derived_from))
+
+    def children_of(self, parent: Pair) -> list[Pair]:
+        """Pairs that are derived from this one's logits."""
+        return self._children.get((parent.stored_model, parent.setting.name), [])
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str | None], Pair]:
+        return {(p.stored_model, p.setting.name): p for p in self.pairs}
+
+    @cached_property
+    def _children(self) -> dict[tuple[str, str | None], list[Pair]]:
+        found: dict[tuple[str, str | None], list[Pair]] = {}
+        for pair in self.having("derive"):
+            found.setdefault((pair.stored_model, pair.setting.derived_from), []).append(pair)
+        return found
+
+    def estimated_seconds(self, speeds: dict[str, float]) -> float | None:
+        """From stored throughput; None where none of the models has been run before."""
+        timed = [p for p in self.having("run") if p.stored_model in speeds]
+        if not timed:
+            return None
+        known = sum(p.n_images / speeds[p.stored_model] for p in timed)
+        images = sum(p.n_images for p in timed)
+        return known * sum(p.n_images for p in self.having("run")) / max(images, 1)
+
+
+def stored_model_name(model: Model, checkpoint: str | None) -> str:
+    """With a checkpoint, its file's name goes with the model's, without endings such as .pth.tar."""
+    if not checkpoint:
+        return model.name
+    return f"{model.name}@{Path(Path(checkpoint).name.removesuffix('.tar')).stem}"
+
+
+def make_plan(
+    registry: Registry,
+    store: Store,
+    models: Sequence[str],
+    eval_settings: Sequence[str],
+    options: RunOptions,
+    overwrite: bool = False,
+    outdated: Outdated | None = None,
+) -> Plan:
+    """Every asked pair once, parents of derived settings before their children."""
+    entries = [registry.model(name) for name in registry.expand_models(models)]
+    asked = _with_controls(registry, registry.expand_eval_settings(eval_settings))
+    if options.checkpoint is not None and len(entries) != 1:
+        raise StoreError(f"--checkpoint is for one model at a time, got {len(entries)}")
+    plan = Plan()
+    for entry in entries:
+        stored = plain = stored_model_name(entry, options.checkpoint)
+        if options.checkpoint is not None:
+            stored = told_apart(store, plain, options.checkpoint)
+        if stored != plain:
+            plan.notes.append(f"{options.checkpoint} is not the file that {plain} was run with: it goes under {stored}")
+        standing = standing_of(registry, store, stored, options, outdated)
+        plan.pairs += _pairs_of(registry, entry, stored, asked, standing, overwrite)
+    plan.pairs = _without_idle_parents(plan.pairs)
+    _open_data(plan, registry, options)
+    return plan
+
+
+def _pairs_of(
+    registry: Registry, model: Model, stored_model: str, asked: Sequence[str], standing: Standing, overwrite: bool
+) -> list[Pair]:
+    """The model's pairs, with those that must be derived again because what they come from is made again."""
+    alone = _cheaper_alone(registry, asked, {name for name, _ in standing.done})
+    again = asked if overwrite else _replaced(registry, model, asked, alone, standing.completed - standing.done)
+    followers = _followers(registry, again, standing.completed) if again else []
+    wanted, anew = [*asked, *followers], {*(asked if overwrite else ()), *followers}
+    pairs = []
+    for name in _with_parents(registry, model, wanted, alone):
+        pair = Pair(model, registry.eval_setting(name), stored_model=stored_model, asked=name in wanted)
+        key = (pair.setting.name, pair.setting.version)
+        pair.reason = standing.reasons.get(key, "")
+        if key in standing.done and name not in anew:
+            pair.action = "done"
+        elif _derivable(pair) and name not in alone:
+            pair.action = "derive"
+        pairs.append(pair)
+    return pairs
+
+
+def _replaced(
+    registry: Registry, model: Model, asked: Sequence[str], alone: Collection[str], short: Collection[tuple[str, int]]
+) -> list[str]:
+    """Settings whose stored result falls short of what is asked for, and that will be made again."""
+    names = _with_parents(registry, model, asked, alone) if short else []
+    return [name for name in names if (name, registry.eval_setting(name).version) in short]
+
+
+def _with_controls(registry: Registry, asked: Sequence[str]) -> list[str]:
+    """The asked settings, then what they must be held against."""
+    controls = [control for name in asked for control in registry.eval_setting(name).controls]
+    return list(dict.fromkeys([*asked, *controls]))
+
+
+def _derivable(pair: Pair) -> bool:
+    """From stored logits, unless the setting probes the model itself, or the model's own classify counts votes
+    among the sublist's classes only, or the model lacks classes that only the parent asks for."""
+    setting = pair.setting
+    picks_classes = "class_sublist" in pair.model.classify_arguments or lacks_classes(pair.model)
+    by_itself = picks_classes and setting.class_sublist is not None
+    return setting.derived_from is not None and setting.probe is None and not by_itself
+
+
+def _cheaper_alone(registry: Registry, asked: Sequence[str], stored: Collection[str]) -> set[str]:
+    """Settings that take some of a parent's images, where the parent is neither asked for nor stored: a tenth of the
+    images is then a tenth of the work. They are run with the noise they have there."""
+    images: dict[str, dict[str, int]] = {}  # parent -> child -> how many of its images
+    at_hand = {*asked, *stored}
+    for name in asked:
+        setting = registry.eval_setting(name)
+        rows, parent = setting.idx_subsample_list, setting.derived_from
+        picks_images = parent is not None and rows is not None and setting.class_sublist is None
+        if picks_images and not at_hand & set(_ancestors(registry, name)):
+            images.setdefault(str(parent), {})[name] = len(rows or ())
+    return {
+        name
+        for parent, children in images.items()
+        if sum(children.values()) < (registry.runnable(parent).size or 0)
+        for name in children
+    }
+
+
+def _ancestors(registry: Registry, name: str) -> Iterator[str]:
+    """The setting this one is derived from, and those before it."""
+    while (parent := registry.eval_setting(name).derived_from) is not None:
+        yield parent
+        name = parent
+
+
+def _with_parents(registry: Registry, model: Model, asked: Sequence[str], alone: Collection[str]) -> list[str]:
+    ordered: list[str] = []
+
+    def visit(name: str) -> None:
+        setting = registry.eval_setting(name)
+        if setting.derived_from is not None and _derivable(Pair(model, setting)) and name not in alone:
+            visit(setting.derived_from)
+        if name not in ordered:
+            ordered.append(name)
+
+    for name in asked:
+        visit(name)
+    return ordered
+
+
+def _followers(registry: Registry, asked: Sequence[str], completed: set[tuple[str, int]]) -> list[str]:
+    """Stored results derived from what is run again: they are derived again with it."""
+    stored = {name for name, _ in completed}
+    found: list[str] = []
+    for name, setting in registry.eval_settings.entries.items():
+        derived = setting.probe is None and setting.derived_from in {*asked, *found}
+        if name in stored and name not in asked and derived:
+            found.append(name)
+    return found
+
+
+def _without_idle_parents(pairs: Sequence[Pair]) -> list[Pair]:
+    """A parent nobody asked for stays only while a child that is still to be derived needs it."""
+    needed: set[tuple[str, str | None]] = set()
+    kept: list[Pair] = []
+    for pair in reversed(pairs):  # children come after their parents
+        if pair.asked or (pair.stored_model, pair.setting.name) in needed:
+            kept.append(pair)
+            if pair.action == "derive":
+                needed.add((pair.stored_model, pair.setting.derived_from))
+    return kept[::-1]
+
+
+def _open_data(plan: Plan, registry: Registry, options: RunOptions) -> None:
+    """List the images of every setting that has something to run; a missing dataset fails its own pairs only."""
+    opened: dict[Dataset, Samples | DataError] = {}
+    chosen: dict[tuple[object, ...], Selection] = {}  # a thousand settings may take the same images
+    looked_over: dict[str, Sequence[str]] = {}  # setting -> what is wrong with the classes of its images
+    for pair in plan.having("run"):
+        setting = registry.runnable(pair.setting.name)
+        dataset = setting.dataset
+        assert dataset is not None
+        if dataset not in opened:
+            try:
+                opened[dataset] = dataset.open([Path(r) for r in options.data_roots])
+            except DataError as error:
+                opened[dataset] = with_hint(error, dataset, registry_folders(options.registry))
+        samples = opened[dataset]
+        try:
+            if isinstance(samples, DataError):
+                raise samples
+            columns = getattr(setting.metrics_fn, "columns_are_classes", False)
+            pair.samples = samples
+            key = (dataset, setting.class_sublist, setting.idx_subsample_list, columns)
+            if key not in chosen:
+                chosen[key] = select(samples, setting.class_sublist, setting.idx_subsample_list, options.limit, columns)
+            pair.selection = chosen[key]
+            missing = (columns_for(pair.model, setting) or ()).count(UNKNOWN)
+        except (DataError, ModelError) as error:
+            pair.action, pair.error = "fail", str(error)
+            continue
+        if setting.size is not None and options.limit is None and setting.size != len(pair.selection):
+            pair.warning = f"expected {setting.size} images, found {len(pair.selection)}"
+        if setting.name not in looked_over:
+            looked_over[setting.name] = look_over_setting(registry, setting.name, samples).problems
+        warnings = [*([pair.warning] if pair.warning else []), *looked_over[setting.name]]
+        if missing:
+            warnings.append(f"the model lacks {missing} of the setting's classes, which are never predicted")
+        pair.warning = "; ".join(warnings)

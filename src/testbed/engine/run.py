@@ -1,0 +1,109 @@
+"""The one function behind eval.py and testbed.evaluate: plan, dispatch, record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from testbed.engine.dispatch import Dispatcher, Outcome
+from testbed.engine.plan import Pair, Plan, make_plan
+from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
+from testbed.engine.recording import Recorder
+from testbed.engine.stored import Outdated
+from testbed.entries.registry import Registry
+from testbed.options import PERTURBED_GB, RunOptions
+from testbed.store.database import Store
+
+
+@dataclass
+class Report:
+    """What a run did, for the table at its end and for the exit code."""
+
+    plan: Plan
+    outcome: Outcome = field(default_factory=Outcome)
+    interrupted: bool = False
+
+    @property
+    def failed(self) -> list[Pair]:
+        return self.outcome.failed
+
+    @property
+    def worked(self) -> bool:
+        return bool(self.outcome.completed or self.outcome.derived or self.outcome.failed)
+
+
+def run_evaluations(
+    registry: Registry,
+    store: Store,
+    models: Sequence[str],
+    eval_settings: Sequence[str],
+    options: RunOptions,
+    devices: Sequence[str] | None = None,
+    overwrite: bool = False,
+    inline: bool = False,
+    quiet: bool = False,
+    log: Path | None = None,
+    outdated: Outdated | None = None,
+) -> Report:
+    """Every model on every setting. Results stand in `store` as soon as each is whole.
+
+    `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist
+    only here. `outdated` may find fault with a stored result, which is then made again.
+    """
+    plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
+    report = Report(plan)
+    for note in () if quiet else plan.notes:
+        print(note, file=sys.stderr, flush=True)
+    if all(pair.action == "done" for pair in plan.pairs):
+        return report
+    store.begin_run()
+    try:
+        _work(plan, report, registry, store, options, devices, overwrite, inline, quiet, log)
+    except KeyboardInterrupt:
+        report.interrupted = True
+    finally:
+        store.end_run()
+    return report
+
+
+def _work(
+    plan: Plan,
+    report: Report,
+    registry: Registry,
+    store: Store,
+    options: RunOptions,
+    devices: Sequence[str] | None,
+    overwrite: bool,
+    inline: bool,
+    quiet: bool,
+    log: Path | None,
+) -> None:
+    from testbed.engine.devices import chosen_devices, threads_per_worker
+    from testbed.engine.pools import InlinePool, Pool, ProcessPool
+
+    if devices is None:
+        devices = chosen_devices() if plan.having("run") else ["cpu"]
+    threads = threads_per_worker(devices, options.threads)
+    if len({pair.stored_model for pair in plan.having("run")}) > len(devices):
+        options = replace(options, perturbed_gb=PERTURBED_GB)
+    pool: Pool = InlinePool(devices[0], options, registry) if inline else ProcessPool(list(devices), options, threads)
+    progress = _progress(plan, [m.label for m in pool.members], quiet, log)
+    dispatcher = Dispatcher(plan, pool, Recorder(store, registry, options), progress, overwrite)
+    report.outcome = dispatcher.outcome
+    try:
+        dispatcher.run()
+    finally:
+        progress.close()
+        pool.close()
+
+
+def _progress(plan: Plan, devices: Sequence[str], quiet: bool, log: Path | None) -> ProgressReport:
+    if quiet:
+        return Silent()
+    n_pairs = sum(p.action != "done" for p in plan.pairs)
+    n_images = sum(p.n_images for p in plan.having("run"))
+    if sys.stderr.isatty():
+        return Bars(n_pairs, n_images, devices, log)
+    return Lines(n_pairs, n_images, log)

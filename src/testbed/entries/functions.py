@@ -1,0 +1,63 @@
+"""What the functions of an entry may take, and how they are called: by name, with the arguments they declare."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from testbed.errors import EntryError
+
+# The names a function of each kind may take; arguments are passed by these names.
+KNOWN_ARGUMENTS = {
+    "classify": ("images", "model", "class_sublist", "adversarial_attack", "rng"),
+    "metrics_fn": ("logits", "targets", "image_paths", "model", "extras"),
+    "perturbation_fn_cpu": ("image", "rng"),
+    "perturbation_fn_gpu": ("images", "model", "targets", "rng"),
+    "probe": ("images", "model", "targets", "logits", "image_paths", "rng"),
+}
+
+
+def argument_names(function: Callable[..., Any], kind: str, owner: str) -> frozenset[str]:
+    """Which of the known arguments `function` takes. A required argument outside the list is refused."""
+    known = KNOWN_ARGUMENTS[kind]
+    if not callable(function):
+        raise EntryError(f"{owner}: {kind} must be a function, got {function!r}")
+    try:
+        parameters = _parameters(function) if _is_hashable(function) else _parameters.__wrapped__(function)
+    except ValueError:  # a builtin without a signature takes its first argument by position only
+        raise EntryError(f"{owner}: {kind} has no readable signature; wrap it in a function") from None
+    taken: set[str] = set()
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            taken.update(known)
+        elif parameter.name in known and parameter.kind is not parameter.VAR_POSITIONAL:
+            taken.add(parameter.name)
+        elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
+            raise EntryError(
+                f"{owner}: {kind} takes '{parameter.name}', which is not passed to it; it may take {', '.join(known)}"
+            )
+    return frozenset(taken)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Looked up once per function: hundreds of settings share theirs, and every command makes them all."""
+    call = type(function).__call__
+    if inspect.isfunction(call) and not hasattr(function, "__signature__"):  # objects of one class share theirs too
+        return _parameters(call)[1:]
+    return tuple(inspect.signature(function).parameters.values())
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def call_by_name(function: Callable[..., Any], names: frozenset[str], **offered: Any) -> Any:
+    """Call `function` with those of the offered arguments that it takes."""
+    return function(**{name: value for name, value in offered.items() if name in names})

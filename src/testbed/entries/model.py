@@ -1,0 +1,113 @@
+"""A model as a registry file declares it: how its images are prepared, how it is loaded, how it is called.
+
+Nothing here imports torch: an entry holds functions that load weight when a worker calls them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from testbed.data.labels import timm_wnids
+from testbed.entries.checks import check_count, check_name, checked_indices, checked_tags
+from testbed.entries.functions import argument_names
+from testbed.errors import EntryError
+
+if TYPE_CHECKING:
+    from testbed.entries.eval_setting import EvalSetting
+
+
+@dataclass(frozen=True)
+class StandardNormalization:
+    """(x - mean) / std on the device, after every perturbation. BGR flips the channels first."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+    input_space: str = "RGB"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", tuple(float(v) for v in self.mean))
+        object.__setattr__(self, "std", tuple(float(v) for v in self.std))
+        if len(self.mean) != 3 or len(self.std) != 3:
+            raise EntryError(
+                f"StandardNormalization: expected three means and three stds, got {self.mean} and {self.std}"
+            )
+        if min(self.std) <= 0:
+            raise EntryError(f"StandardNormalization: std must be above 0, got {self.std}")
+        if self.input_space not in ("RGB", "BGR"):
+            raise EntryError(f"StandardNormalization: input_space must be RGB or BGR, got {self.input_space!r}")
+
+
+@dataclass(frozen=True)
+class Model:
+    """One classifier: how its images are prepared, how it is loaded, how it is called."""
+
+    name: str
+    transform: Callable[[Any], Any] | None  # PIL image -> PIL image or array in [0, 1]; None takes it as it is
+    classifier_loader: Callable[[], Any]
+    eval_batch_size: int
+    normalization: StandardNormalization | Callable[[Any], Any] | None = None
+    classify: Callable[..., Any] | None = None
+    arch: str | None = None
+    adversarial_batch_size: int | None = None
+    feature_layer: str | None = None
+    explain_layer: str | None = None
+    tags: tuple[str, ...] = ()
+    checkpoint: str | os.PathLike[str] | None = None  # a weights file for the network that classifier_loader makes
+    classes: Sequence[str] | str | None = None  # the wnid of each output, or the name of a list that timm carries
+    columns: Sequence[int] | None = None  # or which outputs are the setting's classes, in the setting's order
+    missing_classes: str = "refuse"  # a setting with classes the model lacks; "never": they are never predicted
+    classify_arguments: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_name("model", self.name)
+        owner = f"model '{self.name}'"
+        if self.transform is not None and not callable(self.transform):
+            raise EntryError(f"{owner}: transform must be callable or None, got {self.transform!r}")
+        if not callable(self.classifier_loader):
+            raise EntryError(
+                f"{owner}: classifier_loader must be a function that returns the classifier, "
+                f"got {type(self.classifier_loader).__name__}"
+            )
+        check_count(owner, "eval_batch_size", self.eval_batch_size)
+        if self.adversarial_batch_size is not None:
+            check_count(owner, "adversarial_batch_size", self.adversarial_batch_size)
+        known = self.normalization is None or isinstance(self.normalization, StandardNormalization)
+        if not known and not callable(self.normalization):
+            raise EntryError(
+                f"{owner}: normalization must be a StandardNormalization, a function or None, "
+                f"got {self.normalization!r}"
+            )
+        taken: frozenset[str] = frozenset()
+        if self.classify is not None:
+            taken = argument_names(self.classify, "classify", owner)
+            if not {"images", "model"} <= taken:
+                raise EntryError(f"{owner}: classify must take images and model, it takes {sorted(taken)}")
+        object.__setattr__(self, "classify_arguments", taken)
+        object.__setattr__(self, "tags", checked_tags(owner, self.tags))
+        self._check_classes(owner)
+
+    def _check_classes(self, owner: str) -> None:
+        if self.classes is not None and self.columns is not None:
+            raise EntryError(f"{owner}: classes and columns say the same thing; give one of them")
+        if self.missing_classes not in ("refuse", "never"):
+            raise EntryError(f"{owner}: missing_classes must be 'refuse' or 'never', got {self.missing_classes!r}")
+        if self.columns is not None:
+            columns = checked_indices(tuple(self.columns))
+            if columns is None:
+                raise EntryError(f"{owner}: columns must be a non-empty list of indices from 0 on")
+            object.__setattr__(self, "columns", columns)
+        if isinstance(self.classes, str):
+            timm_wnids(self.classes)  # known, or refused with the names there are
+        elif self.classes is not None:
+            object.__setattr__(self, "classes", tuple(self.classes))
+            if len(set(self.classes)) != len(self.classes):
+                raise EntryError(f"{owner}: classes names a class twice")
+
+    def batch_size_for(self, setting: EvalSetting) -> int:
+        """Attacks hold gradients, so they run on smaller batches."""
+        if setting.adversarial_attack is None:
+            return self.eval_batch_size
+        return self.adversarial_batch_size or max(self.eval_batch_size // 8, 1)

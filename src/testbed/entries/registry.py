@@ -1,0 +1,306 @@
+"""What can be evaluated: entries from plug-in folders, found by name, glob, group or tag.
+
+A registry folder holds models/*.py and eval_settings/*.py. Each file is loaded by path and calls
+`registry.add_model(...)`, `registry.add_eval_setting(...)` or `registry.add_group(...)`. A file that fails
+is remembered with its error and takes nothing else down.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.util
+import json
+import os
+import sys
+import traceback
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.model import Model
+from testbed.errors import EntryError, TestbedError, UnknownName, near_names
+
+REGISTRY_VARIABLE = "TESTBED_REGISTRY"
+ENTRY_POINT_GROUP = "testbed.registry"
+PARTS = ("models", "eval_settings")  # the subfolders of a registry folder
+
+Entry = TypeVar("Entry", bound=Model | EvalSetting)
+
+
+@dataclass
+class Shelf(Generic[Entry]):
+    """All entries of one kind, with where each was declared."""
+
+    kind: str
+    list_command: str
+    entries: dict[str, Entry] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    aggregates: dict[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)  # of groups, by name
+
+    def add(self, entry: Entry, origin: str) -> None:
+        if entry.name in self.groups:
+            raise EntryError(f"{self.kind} '{entry.name}' has the name of a group")
+        if entry.name in self.entries:
+            raise EntryError(
+                f"{self.kind} '{entry.name}' is declared twice: at {self.origins[entry.name]} and at {origin}"
+            )
+        self.entries[entry.name] = entry
+        self.origins[entry.name] = origin
+
+    def tagged(self, tag: str) -> list[str]:
+        return [name for name, entry in self.entries.items() if tag in entry.tags]
+
+    def expand(self, token: str, inside: tuple[str, ...] = ()) -> list[str]:
+        """The names a word on the command line stands for; empty where it stands for none."""
+        if token in self.entries:
+            return [token]
+        if token in self.groups:
+            if token in inside:
+                raise EntryError(f"group '{token}' holds itself: {' > '.join((*inside, token))}")
+            members = {m: self.expand(m, (*inside, token)) for m in self.groups[token]}
+            empty = [m for m, names in members.items() if not names]
+            if empty:
+                raise EntryError(f"group '{token}' names '{empty[0]}', but there is no such {self.kind}")
+            return list(dict.fromkeys(name for names in members.values() for name in names))
+        if token == "all":
+            return list(self.entries)
+        if any(c in token for c in "*?["):
+            return fnmatch.filter(self.entries, token)
+        return self.tagged(token)
+
+    def all_words(self) -> set[str]:
+        tags = {tag for entry in self.entries.values() for tag in entry.tags}
+        return {*self.entries, *self.groups, *tags}
+
+
+class Registry:
+    """The entries of one or more registry folders."""
+
+    def __init__(self) -> None:
+        self.models: Shelf[Model] = Shelf("model", "--list-models-registry")
+        self.eval_settings: Shelf[EvalSetting] = Shelf("eval setting", "--list-eval-settings-registry")
+        self.broken: dict[Path, str] = {}
+
+    def load_folder(self, folder: Path, parts: Sequence[str] = PARTS) -> None:
+        if not folder.is_dir():
+            raise UnknownName(f"registry folder {folder} does not exist")
+        for part in parts:
+            for path in sorted((folder / part).glob("*.py")):
+                if not path.name.startswith("_"):
+                    self.load_file(path)
+
+    def load_file(self, path: Path) -> None:
+        """Run one plug-in file; on failure none of its entries stay."""
+        shelves: tuple[Shelf[Any], ...] = (self.models, self.eval_settings)
+        before = [(dict(s.entries), dict(s.origins), dict(s.groups), dict(s.aggregates)) for s in shelves]
+        try:
+            with _loading_into(self):
+                load_module(path)
+        except (Exception, SystemExit) as error:
+            for shelf, kept in zip(shelves, before, strict=True):
+                shelf.entries, shelf.origins, shelf.groups, shelf.aggregates = kept
+            self.broken[path] = _one_line(error, path)
+
+    def model(self, name: str) -> Model:
+        """The entry of that name, or one built from a string such as `timm:resnet50.tv_in1k`."""
+        from testbed.models import strings as model_strings
+
+        if name not in self.models.entries and model_strings.is_model_string(name):
+            return model_strings.resolve(name)
+        return self._get(self.models, name)
+
+    def eval_setting(self, name: str) -> EvalSetting:
+        """The entry of that name, or one built from a string such as `folder:PATH`."""
+        from testbed.entries import setting_strings
+
+        if name not in self.eval_settings.entries and setting_strings.is_setting_string(name):
+            return setting_strings.resolve(name, self)
+        return self._get(self.eval_settings, name)
+
+    def runnable(self, name: str) -> EvalSetting:
+        """The setting with whatever it inherits from the one it is derived from: it has a dataset."""
+        setting = self.eval_setting(name)
+        if setting.derived_from is None:
+            return setting
+        return setting.over(self.runnable(setting.derived_from))
+
+    def expand_models(self, tokens: Iterable[str]) -> list[str]:
+        from testbed.models import strings as model_strings
+
+        names: list[str] = []
+        for token in tokens:
+            if token not in self.models.entries and model_strings.is_model_string(token):
+                names += model_strings.expand(token)
+            else:
+                names += self._expand(self.models, token)
+        return list(dict.fromkeys(names))
+
+    def expand_eval_settings(self, tokens: Iterable[str]) -> list[str]:
+        from testbed.entries import setting_strings
+
+        names: list[str] = []
+        for token in tokens:
+            if token not in self.eval_settings.entries and setting_strings.is_setting_string(token):
+                names += setting_strings.expand(token, self)
+            else:
+                names += self._expand(self.eval_settings, token)
+        return list(dict.fromkeys(names))
+
+    def _get(self, shelf: Shelf[Entry], name: str) -> Entry:
+        if name not in shelf.entries:
+            raise self._unknown(shelf, name)
+        return shelf.entries[name]
+
+    def _expand(self, shelf: Shelf[Entry], token: str) -> list[str]:
+        found = shelf.expand(token)
+        if not found:
+            raise self._unknown(shelf, token)
+        return found
+
+    def _unknown(self, shelf: Shelf[Any], name: str) -> UnknownName:
+        for path, error in self.broken.items():
+            if _mentions(path, name):
+                return UnknownName(f"{shelf.kind} '{name}' is in {path}, which could not be loaded: {error}")
+        if members := shelf.expand(name):
+            return UnknownName(
+                f"'{name}' stands for {len(members)} of them, expected one {shelf.kind}: {members[0]}, ..."
+            )
+        near = near_names(name, shelf.all_words()) or f"; `python db.py {shelf.list_command}` lists them"
+        broken = f" ({len(self.broken)} registry file(s) could not be loaded)" if self.broken else ""
+        return UnknownName(f"no {shelf.kind}, group or tag '{name}'{near}{broken}")
+
+
+def _mentions(path: Path, name: str) -> bool:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return f'"{name}"' in text or f"'{name}'" in text
+
+
+def _one_line(error: BaseException, path: Path) -> str:
+    """What went wrong, with the line of the plug-in file it went wrong at."""
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg} (line {error.lineno})"
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    kind = "" if isinstance(error, TestbedError) else f"{type(error).__name__}: "
+    return f"{kind}{error}" + (f" (line {lines[-1]})" if lines else "")
+
+
+# ---- the words plug-in files use -------------------------------------------------------------------------
+
+_current: ContextVar[Registry | None] = ContextVar("registry being loaded", default=None)
+
+
+@contextmanager
+def _loading_into(registry: Registry) -> Iterator[None]:
+    token = _current.set(registry)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _loading() -> Registry:
+    registry = _current.get()
+    if registry is None:
+        raise EntryError(
+            "entries are added by files in a registry folder; from Python, pass the Model or EvalSetting "
+            "to testbed.evaluate(...)"
+        )
+    return registry
+
+
+def _caller() -> str:
+    frame = sys._getframe(2)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def add_model(model: Model) -> None:
+    _loading().models.add(model, _caller())
+
+
+def add_eval_setting(setting: EvalSetting) -> None:
+    _loading().eval_settings.add(setting, _caller())
+
+
+def add_group(
+    name: str,
+    members: Sequence[str],
+    kind: str = "eval_settings",
+    aggregate: Callable[[Any], Mapping[str, Any]] | None = None,
+) -> None:
+    """A name for several: `members` are names, globs, tags or other groups.
+
+    `aggregate` makes numbers of the group's own from what is stored of a model (testbed.metrics.aggregates);
+    `db.py --print-group` prints them.
+    """
+    if kind not in PARTS:
+        raise EntryError(f"group '{name}': kind must be models or eval_settings, got {kind!r}")
+    registry = _loading()
+    shelf: Shelf[Any] = registry.models if kind == "models" else registry.eval_settings
+    if name in shelf.groups or name in shelf.entries:
+        raise EntryError(f"group '{name}': the name is taken")
+    if aggregate is not None and (kind != "eval_settings" or not callable(aggregate)):
+        raise EntryError(f"group '{name}': aggregate must be a function, and the group one of eval settings")
+    shelf.groups[name] = tuple(members)
+    if aggregate is not None:
+        shelf.aggregates[name] = aggregate
+
+
+def load_module(path: str | os.PathLike[str]) -> ModuleType:
+    """A Python file as a module, by path. Plug-in files load their `_helper.py` with it."""
+    path = Path(path)
+    name = f"testbed_plugin_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def metadata(origin: str, name: str) -> Any:
+    """The JSON file `metadata/<name>` of the registry folder that holds the plug-in file `origin`."""
+    path = Path(origin).resolve().parents[1] / "metadata" / name
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+# ---- which folders ---------------------------------------------------------------------------------------
+
+
+def default_folder() -> Path:
+    """The registry beside this package's source tree, or ./registry."""
+    beside = Path(__file__).resolve().parents[3] / "registry"
+    return beside if beside.is_dir() else Path("registry")
+
+
+def registry_folders(extra: Sequence[str] = ()) -> list[Path]:
+    """The default folder, those of TESTBED_REGISTRY (separated like PATH), those of --registry."""
+    named = os.environ.get(REGISTRY_VARIABLE, "").split(os.pathsep)
+    paths = [default_folder(), *(Path(p) for p in (*named, *extra) if p)]
+    return list(dict.fromkeys(p.resolve() for p in paths))
+
+
+def load_registry(extra: Sequence[str] = (), parts: Sequence[str] = PARTS) -> Registry:
+    """Every registry folder (or those parts of it), then what installed packages offer under `testbed.registry`."""
+    from importlib.metadata import entry_points
+
+    registry = Registry()
+    for folder in registry_folders(extra):
+        registry.load_folder(folder, parts)
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            with _loading_into(registry):
+                offered = point.load()
+                if callable(offered):
+                    offered()
+        except (Exception, SystemExit) as error:
+            registry.broken[Path(point.value)] = f"{type(error).__name__}: {error}"
+    return registry

@@ -1,0 +1,134 @@
+"""Eval settings without an entry: `folder:PATH`, `manifest:FILE.csv` and `array:PATH` evaluate anybody's pictures,
+`autoeval:DIR` those of the AutoEval benchmarks, `rows:0-1000@SETTING` some of another setting's, and
+`explanations:MANIFEST.csv` and `explanations:EXPLAINER@SETTING` measure heatmaps (see testbed.explain.settings).
+
+A kind is one pair of functions: `expand` gives the names a word on the command line stands for, `resolve` makes the
+setting of such a name. Both take the text after the colon and the registry, and must do without torch.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from testbed.data import autoeval
+from testbed.data.arrays import ArrayDataset
+from testbed.data.folders import StandardDataset
+from testbed.data.manifests import ManifestDataset
+from testbed.entries.eval_setting import EvalSetting
+from testbed.errors import EntryError
+from testbed.metrics.classification import classification
+from testbed.metrics.multilabel import SeveralLabels
+
+if TYPE_CHECKING:
+    from testbed.entries.registry import Registry
+
+_ROWS = re.compile(r"(?P<ranges>\d+-\d+(,\d+-\d+)*)@(?P<setting>.+)")
+_MOST_STRAYS = 5
+
+
+@dataclass(frozen=True)
+class Kind:
+    resolve: Callable[[str, str, Registry], EvalSetting]  # (whole name, text after the colon, registry)
+    expand: Callable[[str, str, Registry], list[str]] = lambda name, rest, registry: [name]
+
+
+def is_setting_string(name: str) -> bool:
+    kind, colon, rest = name.partition(":")
+    return bool(colon and rest) and kind in KINDS
+
+
+def resolve(name: str, registry: Registry) -> EvalSetting:
+    kind, _, rest = name.partition(":")
+    return KINDS[kind].resolve(name, rest, registry)
+
+
+def expand(token: str, registry: Registry) -> list[str]:
+    kind, _, rest = token.partition(":")
+    return KINDS[kind].expand(token, rest, registry)
+
+
+def _folder(name: str, path: str, registry: Registry) -> EvalSetting:
+    return EvalSetting(name=name, dataset=StandardDataset(path=path, labels="if-any"), tags=("folder",))
+
+
+def _manifest(name: str, path: str, registry: Registry) -> EvalSetting:
+    dataset = ManifestDataset(csv=path)
+    return EvalSetting(name=name, dataset=dataset, metrics_fn=SeveralLabels(dataset.several_labels), tags=("manifest",))
+
+
+def _array(name: str, path: str, registry: Registry) -> EvalSetting:
+    return EvalSetting(name=name, dataset=ArrayDataset(path=path), metrics_fn=classification, tags=("array",))
+
+
+def _autoeval(name: str, path: str, registry: Registry) -> EvalSetting:
+    return EvalSetting(
+        name=name,
+        dataset=autoeval.dataset_of(path),
+        metrics_fn=classification,
+        tags=("autoeval", autoeval.group_of(path)),
+    )
+
+
+def _all_autoeval(name: str, path: str, registry: Registry) -> list[str]:
+    found, strays = autoeval.find_sets(path)
+    if strays:
+        more = ", ..." if len(strays) > _MOST_STRAYS else ""
+        listed = ", ".join(strays[:_MOST_STRAYS]) + more
+        print(f"warning: autoeval: not image sets, left out: {listed}", file=sys.stderr)
+    return [f"autoeval:{path}" for path in found]
+
+
+def _rows(name: str, text: str, registry: Registry) -> EvalSetting:
+    """The setting after the @ on some of its images, with the noise they have there; no other image is run."""
+    ranges, over = _parted(text)
+    base = registry.runnable(over)
+    rows = [row for first, end in ranges for row in range(first, end)]
+    listed = base.idx_subsample_list
+    most = len(listed) if listed is not None else base.size if base.class_sublist is None else None
+    if most is not None and max(rows) >= most:
+        raise EntryError(f"'{name}': expected rows from 0 to {most}, the images of '{over}', got {max(rows) + 1}")
+    setting = replace(
+        base,
+        name=name,
+        idx_subsample_list=rows if listed is None else [listed[row] for row in rows],
+        size=len(rows) if base.class_sublist is None else None,
+        controls=tuple(f"{name.removesuffix(over)}{control}" for control in base.controls),
+        parent_eval_setting=base.parent_eval_setting or over,
+    )
+    object.__setattr__(setting, "noise_key", base.noise_key)
+    return setting
+
+
+def _all_rows(name: str, text: str, registry: Registry) -> list[str]:
+    _, over = _parted(text)
+    return [f"{name.removesuffix(over)}{found}" for found in registry.expand_eval_settings([over])]
+
+
+def _parted(text: str) -> tuple[list[tuple[int, int]], str]:
+    """The ranges before the @, each with its end, which is no part of it; and the setting."""
+    found = _ROWS.fullmatch(text)
+    pairs = [part.split("-") for part in found["ranges"].split(",")] if found else []
+    ranges = [(int(first), int(end)) for first, end in pairs]
+    if found is None or any(first >= end for first, end in ranges):
+        raise EntryError(f"'rows:{text}': expected rows:FIRST-END@SETTING such as rows:0-1000@val, the end left out")
+    return ranges, found["setting"]
+
+
+def _explanations(name: str, text: str, registry: Registry) -> EvalSetting:
+    from testbed.explain.settings import setting_of
+
+    return setting_of(name, text)
+
+
+KINDS = {
+    "folder": Kind(_folder),
+    "manifest": Kind(_manifest),
+    "array": Kind(_array),
+    "autoeval": Kind(_autoeval, _all_autoeval),
+    "rows": Kind(_rows, _all_rows),
+    "explanations": Kind(_explanations),
+}

@@ -1,0 +1,188 @@
+"""A loaded model on a device, and the function from images in [0, 1] to logits that attacks see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from testbed.data.samples import UNKNOWN
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.functions import call_by_name
+from testbed.entries.model import Model, StandardNormalization
+from testbed.entries.registry import registry_folders
+from testbed.errors import ModelError, TestbedError
+from testbed.models.classes import columns_for
+from testbed.models.weights import (
+    MissingWeights,
+    checkpoint_override,
+    hint,
+    load_checkpoint,
+    noting_files,
+    state_sha256,
+)
+from testbed.options import RunOptions
+from testbed.perturb.seeding import BatchRandom, SharedRandom
+
+_AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class LoadedModel:
+    """A model's network on its device, loaded once and kept for all its settings."""
+
+    def __init__(self, entry: Model, device: str, options: RunOptions) -> None:
+        self.entry = entry
+        self.device = torch.device(device)
+        self.amp = _AMP[options.amp] if options.amp else None
+        self.channels_last = options.channels_last
+        self.seed = options.seed
+        with noting_files() as self.weights_files:
+            self.network = _load(entry, options)
+        if isinstance(self.network, nn.Module):
+            self.network = self.network.eval().to(self.device)
+            if self.channels_last:
+                self.network = self.network.to(memory_format=torch.channels_last)
+        self.weights_sha256 = state_sha256(self.network)
+        if options.compile and isinstance(self.network, nn.Module):
+            self.network = torch.compile(self.network)
+
+    def facts(self) -> dict[str, Any]:
+        """What the provenance of a result says about the model."""
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        return {
+            "weights_sha256": self.weights_sha256,
+            "weights_files": self.weights_files,
+            "device": name,
+            "dtype": str(self.amp or torch.float32).removeprefix("torch."),
+            "model_transform": repr(self.entry.transform),
+            "normalization": repr(self.entry.normalization),
+            "torch_threads": torch.get_num_threads(),
+        }
+
+
+def _load(entry: Model, options: RunOptions) -> Any:
+    checkpoint = options.checkpoint or entry.checkpoint
+    path = Path(checkpoint).expanduser() if checkpoint else None
+    try:
+        with checkpoint_override(path) as already_loaded:
+            network = entry.classifier_loader()
+            if path is not None and not already_loaded():
+                network = load_checkpoint(network, path)
+        return network
+    except TestbedError as error:
+        how = hint(entry.name, registry_folders(options.registry)) if isinstance(error, MissingWeights) else ""
+        raise ModelError(f"model '{entry.name}' cannot be loaded: {error}{how}") from error
+    except Exception as error:  # loaders are the users' own code
+        raise ModelError(f"model '{entry.name}' cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+class Classifier(nn.Module):
+    """Images in [0, 1] -> logits of one setting's classes: normalise, classify, take the columns."""
+
+    def __init__(self, loaded: LoadedModel, setting: EvalSetting) -> None:
+        super().__init__()
+        self._loaded = loaded  # kept out of the module tree: it is shared between settings
+        self._setting = setting
+        self._normalise = _normalisation(loaded.entry.normalization, loaded.device)
+        self.image_ids: Sequence[str] = ()  # of the batch at hand, for a classify function that draws random numbers
+        columns = columns_for(loaded.entry, setting)
+        # Columns of the model's own outputs, which is what a classify function counts in too.
+        self._class_sublist = None if columns is None else tuple(c for c in columns if c != UNKNOWN)
+        self._columns = self._order = None
+        if self._class_sublist is not None and "class_sublist" not in loaded.entry.classify_arguments:
+            self._columns = torch.tensor(self._class_sublist, device=loaded.device)
+        if columns is not None and UNKNOWN in columns:
+            self._order = torch.tensor(_places_with_gaps(columns), device=loaded.device)
+
+    @property
+    def entry(self) -> Model:
+        """What was declared of the model: its normalisation, its layers."""
+        return self._loaded.entry
+
+    @property
+    def network(self) -> Any:
+        """The loaded network itself, for probes that look at its layers."""
+        return self._loaded.network
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        loaded, setting = self._loaded, self._setting
+        images = self._normalise(images)
+        autocast = torch.autocast(loaded.device.type, loaded.amp) if loaded.amp else nullcontext()
+        with autocast:
+            if loaded.entry.classify is None:
+                logits = loaded.network(images)
+            else:
+                logits = call_by_name(
+                    loaded.entry.classify,
+                    loaded.entry.classify_arguments,
+                    images=images,
+                    model=loaded.network,
+                    class_sublist=self._class_sublist,
+                    adversarial_attack=setting.adversarial_attack,
+                    rng=self._random(images),
+                )
+        logits = _as_matrix(logits, len(images), loaded.entry.name).float()
+        if self._columns is not None:
+            if int(self._columns.max()) >= logits.shape[1]:
+                raise ModelError(
+                    f"model '{loaded.entry.name}' gives {logits.shape[1]} classes, but the setting "
+                    f"'{setting.name}' asks for class {int(self._columns.max())}"
+                )
+            logits = logits[:, self._columns]
+        if self._order is not None:  # a class the model lacks gets the image's lowest score: it is never predicted
+            logits = torch.cat([logits, logits.amin(dim=1, keepdim=True)], dim=1)[:, self._order]
+        return logits
+
+    def _random(self, images: torch.Tensor) -> BatchRandom:
+        """Seeded by image id, and afresh at every call: the classifier is one fixed function.
+
+        Attacks ask for gradients of parts of a batch; there all images share one draw, so that none depends on the
+        others. The numbers are not those a perturbation of the same image draws.
+        """
+        key = f"{self._setting.noise_key}|classify"
+        if images.requires_grad or len(self.image_ids) != len(images):
+            return SharedRandom(self._loaded.seed, key, len(images), images.device)
+        return BatchRandom(self._loaded.seed, key, self.image_ids, images.device)
+
+
+def _places_with_gaps(columns: Sequence[int]) -> list[int]:
+    """The place of each column among the known ones; one past their end for an unknown one."""
+    known = [c for c in columns if c != UNKNOWN]
+    places = iter(range(len(known)))
+    return [len(known) if c == UNKNOWN else next(places) for c in columns]
+
+
+def _normalisation(normalization: Any, device: torch.device) -> Any:
+    if normalization is None:
+        return lambda images: images
+    if not isinstance(normalization, StandardNormalization):
+        return normalization
+    mean = torch.tensor(normalization.mean, device=device).view(1, 3, 1, 1)
+    std = torch.tensor(normalization.std, device=device).view(1, 3, 1, 1)
+    if normalization.input_space == "BGR":
+        return lambda images: (images.flip(1) - mean) / std
+    return lambda images: (images - mean) / std
+
+
+def _as_matrix(logits: Any, n: int, name: str) -> torch.Tensor:
+    logits = getattr(logits, "logits", logits)
+    if not isinstance(logits, torch.Tensor):
+        try:
+            logits = torch.as_tensor(logits)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ModelError(f"model '{name}': expected a tensor of logits, got {_kind(logits)}") from error
+    if logits.ndim != 2 or logits.shape[0] != n:
+        raise ModelError(f"model '{name}': expected logits of shape ({n}, classes), got {tuple(logits.shape)}")
+    return logits
+
+
+def _kind(value: Any) -> str:
+    """What came instead of a tensor: a training head beside the logits, a dictionary of outputs."""
+    if isinstance(value, dict):
+        return f"a dict with {', '.join(map(str, value))}"
+    parts = f" of {', '.join(type(part).__name__ for part in value)}" if isinstance(value, tuple | list) else ""
+    return f"a {type(value).__name__}{parts}"

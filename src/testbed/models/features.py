@@ -1,0 +1,64 @@
+"""Penultimate features of a network, caught while it classifies: no second pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from testbed.errors import ModelError
+from testbed.models.classifier import LoadedModel
+
+_HEADS = (nn.Linear, nn.Conv2d)
+
+
+class FeatureWatch:
+    """The penultimate features of a network's last call: the output of the entry's `feature_layer`, or else what
+    goes into the last linear or convolutional layer; averaged over places and tokens to one row per image."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._name = loaded.entry.name
+        self._network = getattr(loaded.network, "_orig_mod", loaded.network)
+        self._layer = loaded.entry.feature_layer
+        self._seen: Any = None
+        layers = dict(self._network.named_modules()) if isinstance(self._network, nn.Module) else {}
+        if self._layer is not None and self._layer not in layers:
+            raise ModelError(f"model '{self._name}' has no layer '{self._layer}' (feature_layer)")
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        handles = []
+        if isinstance(self._network, nn.Module):
+            for name, module in self._network.named_modules():
+                if name == self._layer:
+                    handles.append(module.register_forward_hook(self._keep_output))
+                elif self._layer is None and isinstance(module, _HEADS):
+                    handles.append(module.register_forward_pre_hook(self._keep_input))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _keep_input(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self._seen = inputs[0]
+
+    def _keep_output(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        self._seen = output
+
+    def features(self, n: int) -> torch.Tensor:
+        """(n, d) of the call that was just watched."""
+        seen, self._seen = self._seen, None
+        if not isinstance(seen, torch.Tensor) or len(seen) != n:
+            raise ModelError(
+                f"model '{self._name}': no features found; name the layer whose output they are: "
+                "Model(feature_layer=...)"
+            )
+        if seen.ndim == 4:
+            seen = seen.mean(dim=(2, 3))
+        elif seen.ndim == 3:
+            seen = seen.mean(dim=1)
+        return seen.float()

@@ -1,0 +1,120 @@
+"""Preprocessing as data, read from what others ship with their models: torchvision transforms, Hugging Face processors.
+
+Read by attributes and class names, so that neither torchvision nor transformers is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.data.transforms import StandardTransform
+from testbed.entries.model import StandardNormalization
+
+Size = int | tuple[int, int] | None
+
+# Steps of a torchvision pipeline that change no pixel of an RGB picture read from a file.
+_HARMLESS = ("ToTensor", "MaybeToTensor", "PILToTensor", "ToImage", "ToPILImage", "ConvertImageDtype", "ToDtype")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How a model's pictures are prepared."""
+
+    transform: StandardTransform
+    normalization: StandardNormalization | None
+
+
+def read_processor(processor: Any) -> Preprocessing | None:
+    """What a processor does, or None where only running it would tell."""
+    if hasattr(processor, "image_mean") and hasattr(processor, "image_std"):
+        return _hugging_face(processor)
+    if all(hasattr(processor, name) for name in ("resize_size", "crop_size", "mean", "std", "interpolation")):
+        # The preset that comes with torchvision's weights.
+        transform = _transform(_size(processor.resize_size), _size(processor.crop_size), processor.interpolation)
+        return Preprocessing(transform, _normalization(processor.mean, processor.std))
+    steps = getattr(processor, "transforms", None)
+    return _pipeline(steps) if isinstance(steps, list | tuple) else None
+
+
+def _hugging_face(processor: Any) -> Preprocessing | None:
+    if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-6:
+        return None
+    resize = _size(getattr(processor, "size", None)) if getattr(processor, "do_resize", True) else None
+    # Checkpoints without these keys (the first DeiT ones) do not crop.
+    crops = getattr(processor, "do_center_crop", False)
+    crop = _size(getattr(processor, "crop_size", None)) if crops else None
+    portion = getattr(processor, "crop_pct", None)
+    if portion is not None:
+        if not isinstance(resize, int) or getattr(processor, "crop_size", None) is not None:
+            return None  # PoolFormer's, which resizes in another way
+        resize, crop = _convnext_sizes(resize, portion)
+    if resize is None and crop is None:
+        return None
+    normalises = getattr(processor, "do_normalize", True)
+    transform = _transform(resize, crop, getattr(processor, "resample", None))
+    return Preprocessing(transform, _normalization(processor.image_mean, processor.image_std) if normalises else None)
+
+
+def _convnext_sizes(size: int, portion: float) -> tuple[Size, Size]:
+    """ConvNextImageProcessor crops that portion of the picture below 384 pixels, and squashes it from there on."""
+    return (int(size / portion), size) if size < 384 else ((size, size), None)
+
+
+def _pipeline(steps: Sequence[Any]) -> Preprocessing | None:
+    """A Compose of Resize, CenterCrop, Normalize, in this order and each at most once; None for anything else."""
+    found: dict[str, Any] = {}
+    for step in steps:
+        kind = type(step).__name__
+        if kind in ("Resize", "CenterCrop", "Normalize") and kind not in found:
+            found[kind] = step
+        elif kind not in _HARMLESS:
+            return None
+    if [k for k in ("Resize", "CenterCrop", "Normalize") if k in found] != list(found) or len(found) < 2:
+        return None
+    resize, crop, normalize = (found.get(kind) for kind in ("Resize", "CenterCrop", "Normalize"))
+    transform = _transform(
+        _size(resize.size) if resize is not None else None,
+        _size(crop.size) if crop is not None else None,
+        getattr(resize, "interpolation", None),
+    )
+    return Preprocessing(transform, _normalization(normalize.mean, normalize.std) if normalize is not None else None)
+
+
+def _transform(resize: Size, crop: Size, interpolation: Any) -> StandardTransform:
+    if isinstance(crop, tuple) and crop[0] == crop[1]:
+        crop = crop[0]
+    return StandardTransform(resize, crop, _interpolation(interpolation))
+
+
+def _normalization(mean: Sequence[Any], std: Sequence[Any]) -> StandardNormalization:
+    return StandardNormalization([float(v) for v in mean], [float(v) for v in std])
+
+
+def _size(size: Any) -> Size:
+    """A side, (height, width), {"height", "width"} or {"shortest_edge"} in the words of StandardTransform."""
+    if size is None or isinstance(size, int):
+        return size
+    if not isinstance(size, list | tuple):
+        edge, height, width = (_part(size, name) for name in ("shortest_edge", "height", "width"))
+        return int(edge) if edge else (int(height), int(width)) if height and width else None
+    sides = [int(side) for side in size]
+    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
+
+
+def _part(size: Any, name: str) -> Any:
+    """An entry of a dictionary, or an attribute of the class that newer processors use."""
+    return size.get(name) if hasattr(size, "get") else getattr(size, name, None)
+
+
+def _interpolation(given: Any) -> str:
+    """The name of a torchvision InterpolationMode, a PIL filter or a filter's number; bilinear where none is told."""
+    if given is None:
+        return "bilinear"
+    value = getattr(given, "value", given)
+    if isinstance(value, str):
+        return value
+    from PIL import Image
+
+    return Image.Resampling(int(value)).name.lower()

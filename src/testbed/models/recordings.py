@@ -1,0 +1,43 @@
+"""What `eval.py --record` keeps beside the logits, of any setting: penultimate features, rotation logits.
+
+A setting's own probe is part of the setting; a recording is asked for by the run. Label-free estimation reads both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from testbed.engine.plan import stored_model_name
+from testbed.models.classifier import Classifier, LoadedModel
+from testbed.models.features import FeatureWatch
+from testbed.models.rotation import RotationHead, head_path, read_head, turned
+from testbed.options import RunOptions
+
+
+class Recordings:
+    """Calls the classifier, and returns what was asked for beside its logits."""
+
+    def __init__(self, loaded: LoadedModel, options: RunOptions) -> None:
+        self._watch = FeatureWatch(loaded) if options.arrays else None
+        self._head: RotationHead | None = None
+        if "rotation" in options.arrays:
+            path = head_path(Path(options.results_folder), stored_model_name(loaded.entry, options.checkpoint))
+            head = read_head(path, loaded.entry.name, loaded.weights_sha256, options.checkpoint)
+            self._head = head.to(loaded.device)
+
+    def classify(self, classifier: Classifier, images: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        if self._watch is None:
+            return classifier(images), {}
+        with self._watch.watching():
+            logits = classifier(images)
+            features = self._watch.features(len(images))
+            recorded = {"features": features}
+            if self._head is not None:
+                views = [features]
+                for quarters in (1, 2, 3):
+                    classifier(turned(images, quarters))
+                    views.append(self._watch.features(len(images)))
+                recorded["rotation"] = torch.stack([self._head(view) for view in views], dim=1)
+        return logits, recorded

@@ -1,0 +1,45 @@
+"""Models without an entry: `timm:resnet50.tv_in1k`, `torchvision:resnet50/IMAGENET1K_V1`, `hub:owner/repo:name`,
+`open_clip:ViT-B-32/openai`.
+
+Size, crop, interpolation, mean and std come from the model's own configuration. Local weights in
+TESTBED_WEIGHTS go before any download.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from importlib import import_module
+
+from testbed.entries.model import Model
+from testbed.errors import UnknownName
+from testbed.models.strings.names import LISTED, model_names
+
+__all__ = ["LISTED", "expand", "is_model_string", "matching", "resolve"]
+
+_MODULES = {"timm": "timm_models", "torchvision": "torchvision_models", "hub": "hub_models", "open_clip": "clip_models"}
+
+
+def is_model_string(name: str) -> bool:
+    return name.split(":", 1)[0] in _MODULES and ":" in name
+
+
+def resolve(name: str) -> Model:
+    kind, rest = name.split(":", 1)
+    model: Model = import_module(f"testbed.models.strings.{_MODULES[kind]}").resolve(name, rest)
+    return model
+
+
+def expand(token: str) -> list[str]:
+    """The model strings a glob stands for; a plain string stands for itself."""
+    return matching(token) if any(c in token for c in "*?[") else [token]
+
+
+def matching(glob: str) -> list[str]:
+    """All model strings that a glob such as `timm:resnet*` matches. No package is imported for it."""
+    kind, pattern = glob.split(":", 1)
+    if kind not in LISTED:
+        raise UnknownName(f"'{glob}': globs work for timm:, torchvision: and open_clip: only")
+    found = fnmatch.filter(model_names(kind), pattern)
+    if not found:
+        raise UnknownName(f"no {kind} model matches '{pattern}'")
+    return [f"{kind}:{name}" for name in found]

@@ -1,0 +1,86 @@
+"""A CLIP model as a classifier: the text side is computed once per model and prompts, then kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from testbed.models.user_cache import keep, user_cache
+from testbed.models.weights import state_sha256
+from testbed.models.zero_shot import Prompts
+
+_SENTENCES_AT_ONCE = 512
+
+
+class ZeroShotClassifier(nn.Module):
+    """Normalised images -> logits over the prompts' classes: scale * cosine (+ bias, for SigLIP)."""
+
+    def __init__(self, clip: Any, tokenizer: Callable[[list[str]], torch.Tensor], prompts: Prompts, average: str):
+        super().__init__()
+        self.clip = clip
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+        self._average = average
+        self._heads: torch.Tensor | None = None
+        words = json.dumps([prompts.names, prompts.templates, average])
+        digest = hashlib.sha256(words.encode()).digest()
+        # Part of the state, so that the recorded checksum tells the same weights with other prompts apart.
+        self.register_buffer("prompts_sha256", torch.tensor(list(digest), dtype=torch.uint8))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        heads = self._text_heads(images.device)
+        features = self.clip.encode_image(images, normalize=True)
+        logits = self.clip.logit_scale.exp() * torch.einsum("nd,tcd->tnc", features, heads.to(features.dtype))
+        bias = getattr(self.clip, "logit_bias", None)
+        if bias is not None:
+            logits = logits + bias
+        if len(logits) == 1:
+            return logits[0]
+        # The logarithm of a mean of probabilities: its softmax is that mean.
+        return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(logits))
+
+    @torch.compiler.disable
+    def _text_heads(self, device: torch.device) -> torch.Tensor:
+        """Computed at the first batch rather than when loading: then the model is on its device."""
+        if self._heads is None:
+            path = user_cache("text-features") / f"{state_sha256(self)}.pt"
+            try:
+                self._heads = torch.load(path, map_location="cpu", weights_only=True)
+            except Exception:  # absent or torn: made again
+                with torch.no_grad(), torch.autocast(device.type, enabled=False):
+                    heads = text_heads(self.clip, self._tokenizer, self._prompts, self._average, device)
+                self._heads = heads.float().cpu()
+                content = io.BytesIO()
+                torch.save(self._heads, content)
+                keep(path, content.getvalue())
+        self._heads = self._heads.to(device)
+        return self._heads
+
+
+def text_heads(
+    clip: Any, tokenizer: Callable[[list[str]], torch.Tensor], prompts: Prompts, average: str, device: torch.device
+) -> torch.Tensor:
+    """(1, classes, dimensions); for the average of probabilities (templates, classes, dimensions)."""
+    n = len(prompts.templates)
+    step = max(1, _SENTENCES_AT_ONCE // n)
+    parts = []
+    for start in range(0, len(prompts.names), step):
+        names: Sequence[str] = prompts.names[start : start + step]
+        tokens = tokenizer([sentence for name in names for sentence in prompts.sentences(name)])
+        raw = clip.encode_text(tokens.to(device), normalize=False).reshape(len(names), n, -1)
+        if average == "raw-embeddings":
+            parts.append(normalize(raw.mean(dim=1), dim=-1)[None])
+        elif average == "probabilities":
+            parts.append(normalize(raw, dim=-1).transpose(0, 1))
+        else:
+            mean = normalize(raw, dim=-1).mean(dim=1)
+            parts.append((normalize(mean, dim=-1) if average == "embeddings" else mean)[None])
+    return torch.cat(parts, dim=1)

@@ -1,0 +1,77 @@
+"""The names of all models that a package offers, without importing it.
+
+Importing timm takes seconds, and its names cannot be read from its source: some files compute them. So the package
+is asked once per version, in a process of its own, and the answer is kept in the user's cache folder. The answers of
+the versions this was written with come along in `listed/` (`python tools/list_model_names.py` adds the installed ones).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from testbed.errors import UnknownName
+from testbed.models.user_cache import keep, user_cache
+
+# kind of string -> how its package is called when it is installed
+SHIPPED = Path(__file__).with_name("listed")
+LISTED = {"timm": "timm", "torchvision": "torchvision", "open_clip": "open_clip_torch"}
+
+
+def model_names(kind: str) -> list[str]:
+    """Every `name.tag`, `name/weights` that stands behind `kind:`."""
+    package = LISTED[kind]
+    if importlib.util.find_spec(kind) is None:
+        raise UnknownName(f"'{kind}:' needs the package {package}: pip install {package}")
+    if kind in sys.modules:  # it has been imported anyway
+        return ask_package(kind)
+    try:
+        file = f"{kind}-{version(package)}.json"
+    except PackageNotFoundError:  # a bare source tree on the path
+        return _ask_in_another_process(kind)
+    kept = user_cache("model-names") / file
+    for path in (SHIPPED / file, kept):
+        try:
+            return [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
+        except (OSError, ValueError):
+            continue
+    names = _ask_in_another_process(kind)
+    keep(kept, json.dumps(names).encode())
+    return names
+
+
+def ask_package(kind: str) -> list[str]:
+    """The names as the package itself tells them; imports it."""
+    if kind == "timm":
+        import timm
+
+        return list(timm.list_models(pretrained=True, include_tags=True))
+    if kind == "open_clip":
+        import open_clip
+
+        return [f"{name}/{tag}" for name, tag in open_clip.list_pretrained()]
+    from torchvision.models import get_model_weights, list_models
+
+    return [
+        f"{name}/{weights.name}"
+        for name in list_models()
+        if "/" not in name and not name.startswith("quantized_")
+        for weights in get_model_weights(name)
+        if "ImageClassification" in repr(weights.transforms)
+    ]
+
+
+def _ask_in_another_process(kind: str) -> list[str]:
+    code = (
+        f"import json; from testbed.models.strings.names import ask_package; print(json.dumps(ask_package({kind!r})))"
+    )
+    print(f"reading the names of {kind}'s models, once per version of it", file=sys.stderr)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise UnknownName(f"the models of {kind} cannot be listed: {reason}")
+    return [str(name) for name in json.loads(done.stdout.strip().splitlines()[-1])]

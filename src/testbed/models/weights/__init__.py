@@ -1,0 +1,42 @@
+"""Weights of a classifier: found locally before any download, loaded safely and strictly, or not at all."""
+
+from testbed.models.weights.checkpoints import UNSAFE_VARIABLE, read_tensors, state_sha256, unwrapped
+from testbed.models.weights.loading import (
+    checkpoint_is_given,
+    checkpoint_override,
+    load_checkpoint,
+    noting_files,
+    with_weights,
+)
+from testbed.models.weights.places import (
+    WEIGHTS_VARIABLE,
+    MissingWeights,
+    Published,
+    download,
+    find_local,
+    folders,
+    hint,
+    package_file,
+    read_published,
+)
+
+__all__ = [
+    "UNSAFE_VARIABLE",
+    "WEIGHTS_VARIABLE",
+    "MissingWeights",
+    "Published",
+    "checkpoint_is_given",
+    "checkpoint_override",
+    "download",
+    "find_local",
+    "folders",
+    "hint",
+    "load_checkpoint",
+    "noting_files",
+    "package_file",
+    "read_published",
+    "read_tensors",
+    "state_sha256",
+    "unwrapped",
+    "with_weights",
+]

@@ -1,0 +1,1 @@
+"""Files that results come from and go to: logits dumps, published tables, decisions of people."""

@@ -1,0 +1,133 @@
+"""Agreement from files of hard predictions: one file per model and set, no logits, no database.
+
+The test sets of others often come with predictions only (CIFAR-10.1: a JSON list of class numbers per model). Models
+are the files of the same name in the two folders.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from testbed.stats.fits import LineFit
+from testbed.studies.labelfree.agreement import accuracies_of, accuracy_line, labelled_only
+from testbed.studies.labelfree.answers import NO_CHANGE, Answer, SetEstimate, are_all, chosen_methods, described_models
+from testbed.studies.labelfree.outputs import LabelFreeError
+from testbed.studies.labelfree.pairs import for_so_many
+
+_ENDINGS = (".json", ".npy", ".npz", ".txt", ".csv")
+_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def answer_from_files(
+    source: Path,
+    test: Path,
+    labels: Path,
+    test_labels: Path | None = None,
+    models: Sequence[str] = (),
+    methods: Sequence[str] = (),
+) -> tuple[Answer, list[str]]:
+    """What the agreement methods say of the set in folder `test`, and the lines they rest on, in words."""
+    chosen = chosen_methods(methods, kinds=("pairs",))
+    names = _shared_names(source, test, models)
+    on_source, known = labelled_only(*_read_set(source, names, labels))
+    on_test, truth = _read_set(test, names, test_labels)
+    before, after = accuracies_of(on_source, known), accuracies_of(on_test, truth)
+    if before is None:
+        raise LabelFreeError(f"{labels} has no labels, all are below 0: the source set needs them")
+    found, said = Answer(named=not are_all(methods)), []
+    for method in for_so_many(len(names), chosen, found):
+        told = found.attempt(method, test.name, method.function, on_source, on_test, before)
+        if told is None:
+            continue
+        values, line = told[0].accuracies, told[0].line
+        found.estimates += _estimates(names, test, method.name, "pairs", values, after, line.r2 if line else None)
+        if line is not None:
+            said = [f"agreement line: {_in_words(line)}"]
+    if after is not None:
+        said += _accuracy_line(before, after, on_source.shape[1], int((truth >= 0).sum()))
+    found.estimates += _estimates(names, test, NO_CHANGE, "baseline", 100 * before, after)
+    return found, said
+
+
+def _accuracy_line(before: np.ndarray, after: np.ndarray, n_source: int, n_test: int) -> list[str]:
+    """In words, where there is one: models that are equally accurate on the source have none."""
+    if len(np.unique(before)) < 2:
+        return []
+    return [f"accuracy line, which needs the labels: {_in_words(accuracy_line(before, after, n_source, n_test))}"]
+
+
+def read_numbers(path: Path) -> np.ndarray:
+    """Class numbers from a JSON list, an array, or a text file with one per line."""
+    try:
+        if path.suffix == ".json":
+            values = np.asarray(json.loads(path.read_text(encoding="utf-8")))
+        elif path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                if not arrays.files:
+                    raise ValueError("it holds no array")
+                values = arrays["labels"] if "labels" in arrays.files else arrays[arrays.files[0]]
+        elif path.suffix == ".npy":
+            values = np.load(path, allow_pickle=False)
+        else:
+            values = np.loadtxt(path, dtype=np.int64, ndmin=1)
+    except _UNREADABLE as error:
+        raise LabelFreeError(f"{path} cannot be read as class numbers: {error}") from error
+    if values.ndim != 1 or not len(values) or not np.issubdtype(values.dtype, np.integer):
+        raise LabelFreeError(f"{path}: expected a list of class numbers, got {values.dtype} of shape {values.shape}")
+    return values.astype(np.int64)
+
+
+def _shared_names(source: Path, test: Path, models: Sequence[str]) -> list[str]:
+    for folder in (source, test):
+        if not folder.is_dir():
+            raise LabelFreeError(f"--predictions: expected two folders with a file per model, {folder} is none")
+    both = {p.name for p in source.iterdir()} & {p.name for p in test.iterdir()}
+    names = sorted(n for n in both if n.endswith(_ENDINGS))
+    chosen = [n for n in names if not models or any(fnmatchcase(Path(n).stem, m) for m in models)]
+    if not chosen:
+        of = f" of {', '.join(models)}" if models and names else ""
+        raise LabelFreeError(f"{source} and {test} share no file{of} ({', '.join(_ENDINGS)}): expected one per model")
+    return chosen
+
+
+def _read_set(folder: Path, names: Sequence[str], labels: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """(models, n) predictions, and the labels, -1 where unknown."""
+    rows = [read_numbers(folder / name) for name in names]
+    n = len(rows[0])
+    for name, row in zip(names, rows, strict=True):
+        if len(row) != n:
+            raise LabelFreeError(f"{folder / name}: expected {n} predictions as in {names[0]}, got {len(row)}")
+    known = np.full(n, -1) if labels is None else read_numbers(labels)
+    if len(known) != n:
+        raise LabelFreeError(f"{labels} has {len(known)} labels, the predictions in {folder} {n}")
+    return np.stack(rows), known
+
+
+def _estimates(
+    names: Sequence[str],
+    test: Path,
+    method: str,
+    kind: str,
+    values: np.ndarray,
+    accuracies: np.ndarray | None,
+    r2: float | None = None,
+) -> list[SetEstimate]:
+    true = [None] * len(names) if accuracies is None else [100 * float(a) for a in accuracies]
+    stems = [Path(name).stem for name in names]
+    assumes = described_models(stems) if kind == "pairs" else ""
+    return [
+        SetEstimate(n, test.name, test.name, method, kind, float(v), a, evaluation_id=-1, assumes=assumes, r2=r2)
+        for n, v, a in zip(stems, values, true, strict=True)
+    ]
+
+
+def _in_words(line: LineFit) -> str:
+    r2 = "" if line.r2 is None else f", R2 {line.r2:.3f}"
+    return f"slope {line.slope:.3f}, intercept {line.intercept:.3f}{r2} (probit axes)"

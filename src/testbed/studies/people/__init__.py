@@ -1,0 +1,1 @@
+"""People: their decisions as observers beside models, and shape bias from Python."""

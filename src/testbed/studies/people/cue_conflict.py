@@ -1,0 +1,162 @@
+"""Shape bias of any torch model in one call: CueConflictEvaluator(model, processor, path).evaluate().
+
+The same code as `eval.py --eval-settings cue-conflict`, without a registry entry and without a database.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from testbed.data.folders import StandardDataset
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.model import Model
+from testbed.entries.registry import Registry
+from testbed.errors import EntryError, TestbedError
+from testbed.metrics.categories16 import AGGREGATIONS, decide
+from testbed.metrics.estimate import Estimate
+from testbed.metrics.shape_bias import CueConflict, cue_metrics, cues
+from testbed.models.processors import read_processor
+from testbed.store.outputs import Outputs, outputs_of
+
+_SETTING = "cue-conflict"
+
+
+class CueConflictEvaluator:
+    """Evaluates a torch module (or a function from a batch to logits of ImageNet's 1000 classes).
+
+    `processor` is the torchvision transform or the Hugging Face image processor that belongs to the model. Its mean,
+    std and input size are used, its resize and crop are not: the stimuli are 224 x 224 and shown whole, as in the
+    published evaluations. A processor that cannot be read (any other function from a PIL image to a tensor) is called
+    as it is, and `preprocessing` in the results says so.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any,
+        cue_conflict_path: str | os.PathLike[str],
+        device: Any = "cpu",
+        batch_size: int = 32,
+        num_workers: int = 2,
+        aggregation: str = "mean",
+    ) -> None:
+        if not callable(model):
+            raise EntryError(f"CueConflictEvaluator: expected a torch module as model, got {type(model).__name__}")
+        if aggregation not in AGGREGATIONS:
+            raise EntryError(
+                f"CueConflictEvaluator: aggregation must be {', '.join(AGGREGATIONS)}, got {aggregation!r}"
+            )
+        read = read_processor(processor)
+        if read is None and not callable(processor):
+            raise EntryError(
+                "CueConflictEvaluator: expected a torchvision transform or a Hugging Face image processor, "
+                f"got {type(processor).__name__}"
+            )
+        self.aggregation = aggregation
+        self._device = "cuda:0" if str(device) == "cuda" else str(device)
+        self._workers = max(1, num_workers)
+        self._network = model
+        self._model = Model(
+            name=type(model).__name__,
+            transform=processor if read is None else read.transform,
+            normalization=None if read is None else read.normalization,
+            classifier_loader=lambda: model,
+            eval_batch_size=batch_size,
+        )
+        self._setting = EvalSetting(
+            name=_SETTING,
+            dataset=StandardDataset(path=cue_conflict_path),
+            metrics_fn=CueConflict(),
+            resize="whole" if read is not None else None,
+        )
+
+    def evaluate(self, verbose: bool = True) -> dict[str, Any]:
+        """Shares as fractions, counts as whole numbers; a share of nothing is NaN.
+
+        Keys: shape_bias, shape_bias_interval, shape_correct, texture_correct, both_correct (always 0),
+        neither_correct, total_evaluated, shape_bias_by_category, non_conflict_accuracy, accuracy, aggregation,
+        preprocessing.
+        """
+        training = getattr(self._network, "training", False)
+        try:
+            outputs = self._outputs(verbose)
+        finally:
+            if training:
+                self._network.train()
+        shapes, textures = cues(list(outputs.samples.ids))
+        metrics = cue_metrics(decide(outputs.logits, self.aggregation), shapes, textures)
+        results = self._results(metrics)
+        if verbose:
+            print(report(results))
+        return results
+
+    def _outputs(self, verbose: bool) -> Outputs:
+        from testbed.engine.run import run_evaluations
+        from testbed.options import RunOptions
+        from testbed.store import queries
+        from testbed.store.opening import open_store
+
+        registry = Registry()
+        registry.models.add(self._model, "CueConflictEvaluator")
+        registry.eval_settings.add(self._setting, "CueConflictEvaluator")
+        with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
+            store = open_store(str(Path(folder) / "results.db"), create=True)
+            report = run_evaluations(
+                registry,
+                store,
+                [self._model.name],
+                [_SETTING],
+                RunOptions(cache_gb=0, workers=self._workers),
+                devices=[self._device],
+                inline=True,
+                quiet=not verbose,
+            )
+            if report.failed:
+                raise TestbedError(report.failed[0].error)
+            stored = outputs_of(store, registry, queries.completed(store, self._model.name, _SETTING))
+            outputs = Outputs(stored.logits[:].copy(), stored.samples, {})  # in memory: the files go with the folder
+            store.engine.dispose()
+        return outputs
+
+    def _results(self, metrics: dict[str, Estimate]) -> dict[str, Any]:
+        bias = metrics["shape_bias"]
+        transform = self._setting.transforms_for(self._model)[1]
+        return {
+            "shape_bias": bias.value / 100,
+            "shape_bias_interval": tuple(math.nan if e is None else e / 100 for e in (bias.ci_low, bias.ci_high)),
+            "shape_correct": int(metrics["shape_correct"].value),
+            "texture_correct": int(metrics["texture_correct"].value),
+            "both_correct": 0,
+            "neither_correct": int(metrics["neither"].value),
+            "total_evaluated": metrics["neither"].n,
+            "shape_bias_by_category": {
+                name.removeprefix("shape_bias."): value.value / 100
+                for name, value in metrics.items()
+                if name.startswith("shape_bias.")
+            },
+            "non_conflict_accuracy": metrics["non_conflict_accuracy"].value / 100,
+            "accuracy": metrics["accuracy16"].value / 100,
+            "aggregation": self.aggregation,
+            "preprocessing": f"{transform!r} then {self._model.normalization!r}",
+        }
+
+
+def report(results: dict[str, Any]) -> str:
+    """The results as lines."""
+    lines = {
+        "Shape correct": results["shape_correct"],
+        "Texture correct": results["texture_correct"],
+        "Neither correct": results["neither_correct"],
+        "Total evaluated": results["total_evaluated"],
+    }
+    low, high = results["shape_bias_interval"]
+    return "\n".join(
+        [
+            *(f"{label:<18}{count:>6}" for label, count in lines.items()),
+            f"{'Shape bias':<18}{results['shape_bias']:>6.2%} [{low:.2%}, {high:.2%}]",
+        ]
+    )

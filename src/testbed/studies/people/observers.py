@@ -1,0 +1,249 @@
+"""Observers: people and networks by their decisions, in the store beside models, and how consistently they err.
+
+Imported answers are kept as logits of the 16 categories, so that everything that reads, measures, plots or exports a
+model's logits does so with theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from testbed.entries.registry import Registry
+from testbed.errors import StoreError, UnknownName, near_names
+from testbed.metrics import consistency
+from testbed.metrics.categories16 import decide, picture, places
+from testbed.store import files, queries
+from testbed.store.database import Store
+from testbed.store.formats.decisions import Decisions, Trial, answers, read_folder, write_csv
+from testbed.store.formats.exchange import MANIFEST, import_logits
+from testbed.store.outputs import outputs_of
+
+PEOPLE = "subject-*"
+SOURCE = "decisions"
+
+
+# ---- in --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One observer that was taken in, under which name, with how many trials."""
+
+    name: str
+    trials: int
+
+
+def import_decisions(
+    store: Store, registry: Registry, folder: Path, setting: str, source: str = "", override: bool = False
+) -> list[Imported]:
+    """Take the observers of a folder in as if they were models that had been run on the setting.
+
+    People keep their names. A network becomes name@source, so that it never stands for a run of that model here.
+    """
+    from testbed.engine.recording import add_eval_setting
+
+    entry = registry.eval_setting(setting)
+    if not hasattr(entry.metrics_fn, "conditions"):
+        raise StoreError(f"--import-decisions: '{setting}' is not measured by decisions among the 16 categories")
+    found = read_folder(folder)
+    taken, manifest = [], []
+    with tempfile.TemporaryDirectory(prefix="testbed-") as temporary:
+        for decisions in found:
+            name = decisions.observer if decisions.is_person else f"{decisions.observer}@{source or SOURCE}"
+            item = _as_logits(Path(temporary), name, decisions)
+            provenance = {"decisions": list(decisions.files), "source": source or None}
+            manifest.append({**_nothing_known(), **item, "eval_setting": setting, "version": entry.version})
+            manifest[-1]["provenance"] = provenance
+            tags = ["observer", "human"] if decisions.is_person else ["observer"]
+            store.ensure_model(name, None if decisions.is_person else decisions.observer, tags)
+            taken.append(Imported(name, len(decisions.trials)))
+        (Path(temporary) / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        add_eval_setting(store, registry, setting)
+        import_logits(store, registry, Path(temporary), override)
+    return taken
+
+
+def _nothing_known() -> dict[str, Any]:
+    keys = ("weights_sha256", "dataset_fingerprint", "device", "dtype", "seed", "seconds", "images_per_second")
+    return {**dict.fromkeys(keys), "variant": "", "metrics": []}
+
+
+def _as_logits(folder: Path, name: str, decisions: Decisions) -> dict[str, Any]:
+    """A file as --save-logits would have written it."""
+    trials = decisions.trials
+    path = folder / f"{files.safe_name(name)}.npz"
+    np.savez(
+        path,
+        allow_pickle=False,
+        logits=answers(trials),
+        targets=places(t.category for t in trials),
+        image_paths=np.array([t.id for t in trials]),
+        indices=np.arange(len(trials)),
+        session=np.array([t.session for t in trials]),
+        trial=np.array([t.trial for t in trials]),
+        reaction_seconds=np.array([t.seconds for t in trials]),
+        condition=np.array([t.condition for t in trials]),
+        image_name=np.array([t.image for t in trials]),
+    )
+    return {"file": path.name, "sha256": files.sha256_of(path), "model": name}
+
+
+# ---- out -------------------------------------------------------------------------------------------------
+
+
+def export_decisions(
+    store: Store,
+    registry: Registry,
+    setting: str,
+    folder: Path,
+    models: Collection[str] | None = None,
+    aggregation: str = "mean",
+) -> list[Path]:
+    """One CSV per observer in the published format, for model-vs-human's own tools."""
+    written = []
+    for evaluation in _evaluations(store, setting, models):
+        path = folder / f"{files.safe_name(setting)}_{files.safe_name(evaluation.model)}_session-1.csv"
+        write_csv(path, evaluation.model, trials_of(store, registry, evaluation, aggregation))
+        written.append(path)
+    return written
+
+
+def trials_of(
+    store: Store, registry: Registry, evaluation: queries.Evaluation, aggregation: str = "mean"
+) -> list[Trial]:
+    """The decisions behind a stored evaluation; those that were imported come with all they came with."""
+    outputs = outputs_of(store, registry, evaluation)
+    try:
+        responses = decide(outputs.logits, aggregation).tolist()
+        shown = [picture(str(id_)) for id_ in outputs.samples.ids]
+    except ValueError as error:
+        raise StoreError(f"{evaluation.model} on {evaluation.eval_setting}: {error}") from error
+    extras = outputs.extras
+    trials = []
+    for row, (id_, what, response) in enumerate(zip(outputs.samples.ids, shown, responses, strict=True)):
+        if "image_name" in extras:
+            told = (str(extras["session"][row]), int(extras["trial"][row]), float(extras["reaction_seconds"][row]))
+            condition, image = str(extras["condition"][row]), str(extras["image_name"][row])
+        else:
+            told = ("1", row + 1, math.nan)
+            image = str(id_).rpartition("/")[2]
+            condition = "NaN" if image == what.id else what.condition  # as model-vs-human writes it
+        trials.append(Trial(*told, response, what.category, condition, image))
+    return trials
+
+
+def _evaluations(store: Store, setting: str, models: Collection[str] | None) -> list[queries.Evaluation]:
+    """The newest completed evaluation of each model that has been run on the whole setting; models may be globs."""
+    known = queries.eval_setting_names(store)
+    if setting not in known:
+        raise UnknownName(f"no eval setting '{setting}' in the {store.where}{near_names(setting, known)}")
+    found = [e for e in queries.evaluations(store, eval_setting=setting, variant="") if e.status == "completed"]
+    newest = {e.model: e for e in found}  # they come in the order of their versions
+    for pattern in models or ():
+        if not any(queries.matches(name, [pattern]) for name in newest):
+            raise UnknownName(f"no results of model '{pattern}' on '{setting}'{near_names(pattern, newest)}")
+    chosen = [e for name, e in newest.items() if queries.matches(name, models or None)]
+    if not chosen:
+        raise StoreError(f"no model has been run on '{setting}'")
+    return chosen
+
+
+# ---- together --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Observers of one set, and whether each had each picture right: (observers, pictures) for each condition."""
+
+    setting: str
+    observers: list[str]
+    conditions: list[str]
+    correct: list[np.ndarray]
+
+    def rows(self, pattern: str) -> list[int]:
+        return [i for i, name in enumerate(self.observers) if queries.matches(name, [pattern])]
+
+
+def panel(
+    store: Store,
+    registry: Registry,
+    setting: str,
+    models: Collection[str] | None = None,
+    aggregation: str = "mean",
+    every_condition: bool = False,
+) -> Panel:
+    """All observers on the pictures that all of them have seen, in the conditions that the setting keeps."""
+    right: dict[str, dict[tuple[str, str], bool]] = {}
+    for evaluation in _evaluations(store, setting, models):
+        trials = trials_of(store, registry, evaluation, aggregation)
+        shown = [picture(t.id) for t in trials]
+        correct = np.array([t.response for t in trials]) == places(t.category for t in trials)
+        right[evaluation.model] = {(p.condition, p.id): bool(hit) for p, hit in zip(shown, correct, strict=True)}
+    common = sorted(set.intersection(*(set(r) for r in right.values())))
+    if not common:
+        raise StoreError(f"the observers of '{setting}' have no picture in common")
+    kept = getattr(registry.eval_setting(setting).metrics_fn, "conditions", ())
+    conditions = list(dict.fromkeys(c for c, _ in common))
+    if kept and not every_condition:
+        conditions = [c for c in kept if c in conditions]
+    conditions.sort(key=_numbers_first)
+    names = list(right)
+    arrays = [np.array([[right[n][key] for key in common if key[0] == c] for n in names]) for c in conditions]
+    return Panel(setting, names, conditions, arrays)
+
+
+def _numbers_first(condition: str) -> tuple[float, str]:
+    digits = condition.lstrip("c").split("-")[0]
+    try:
+        return float(digits), condition
+    except ValueError:
+        return math.inf, condition
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model, or people among themselves (None), against the people of some sets."""
+
+    model: str | None
+    accuracy: float  # percent, over the kept conditions' trials of each set, then over sets
+    consistency: consistency.Consistency
+
+
+def compare_with_people(
+    panels: Sequence[Panel], people: str = PEOPLE, resamples: int = 1000, seed: int = 0
+) -> list[Comparison]:
+    """People first, then each model that is in all sets, in the published order of averages."""
+    crowds = [p.rows(people) for p in panels]
+    for p, crowd in zip(panels, crowds, strict=True):
+        if not crowd:
+            raise StoreError(f"no observer matches '{people}' on '{p.setting}': db.py --import-decisions takes some in")
+    everywhere = set.intersection(*(set(p.observers) for p in panels))
+    models = [n for n in panels[0].observers if n in everywhere and not queries.matches(n, [people])]
+    compared = []
+    if all(len(crowd) > 1 for crowd in crowds):
+        drawn = [
+            consistency.draws(p.correct, consistency.among_people(crowd), resamples, seed)
+            for p, crowd in zip(panels, crowds, strict=True)
+        ]
+        accuracy = np.mean([_accuracy(p, crowd) for p, crowd in zip(panels, crowds, strict=True)])
+        compared.append(Comparison(None, float(accuracy), consistency.averaged(drawn)))
+    for name in models:
+        drawn, accuracies = [], []
+        for p, crowd in zip(panels, crowds, strict=True):
+            row = p.observers.index(name)
+            drawn.append(consistency.draws(p.correct, consistency.with_people(row, crowd), resamples, seed))
+            accuracies.append(_accuracy(p, [row]))
+        compared.append(Comparison(name, float(np.mean(accuracies)), consistency.averaged(drawn)))
+    return compared
+
+
+def _accuracy(p: Panel, rows: Sequence[int]) -> float:
+    return 100 * float(np.concatenate([c[list(rows)].ravel() for c in p.correct]).mean())

@@ -1,0 +1,205 @@
+"""What would explain a result that is not the published one: causes are tried on a few hundred images, not guessed.
+
+One thing is changed at a time and the images are run again by the same code: the entry as it is now, normalisation,
+resize and crop, interpolation, another way to load the same weights. How 1000 classes become 16 categories is tried on
+the stored logits of all images. Stored result and trial share their images, so the difference between them carries
+over to the whole set with little noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from testbed.data.locate import data_roots
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.registry import Registry
+from testbed.errors import TestbedError
+from testbed.metrics.categories16 import RULES
+from testbed.store import queries
+from testbed.store.database import Store
+from testbed.store.outputs import Outputs, measure, outputs_of
+from testbed.studies.references.table import Check
+from testbed.studies.references.trials import Trial, rows_of, run, trials_of
+
+IMAGES = 320
+_FINALISTS, _MORE = 3, 5  # what comes nearest is run again on five times as many images
+_GROUPS = 20  # of the jackknife
+# Numbers of images rather than percentages: they grow with the set.
+_COUNTS = ("shape_correct", "texture_correct", "neither")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a metric would be on the whole set with the change, and how far that may be off (two standard errors)."""
+
+    value: float
+    margin: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a change does to each checked metric, and how much of the difference to the published values it leaves."""
+
+    cause: str
+    change: str
+    guesses: Mapping[str, Guess] = field(default_factory=dict)
+    left: float = math.nan  # 0: the published values; 1: as far from them as the stored result
+    explains: bool = False
+    images: int = 0
+    error: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.cause}: {self.change}"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that was tried for one pair, the best explanation first."""
+
+    model: str
+    eval_setting: str
+    n_all: int
+    findings: list[Finding]
+
+    @property
+    def likely(self) -> list[Finding]:
+        return [f for f in self.findings if f.explains]
+
+
+def diagnose(
+    store: Store,
+    registry: Registry,
+    checks: Sequence[Check],
+    n_images: int = IMAGES,
+    roots: Sequence[Path] = (),
+    devices: Sequence[str] | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Diagnosis:
+    """Try what may explain the checks of one pair, of which at least one is outside its tolerance."""
+    name, setting_name = checks[0].model, checks[0].reference.eval_setting
+    evaluation = queries.completed(store, name, setting_name)
+    stored = outputs_of(store, registry, evaluation)
+    setting = registry.runnable(setting_name)
+    checkpoint = (evaluation.row["provenance"] or {}).get("checkpoint")
+    entry = registry.model(name.removesuffix(f"@{Path(checkpoint).stem}") if checkpoint else name)
+    roots = roots or data_roots()
+    trials = {(t.cause, t.change): t for t in trials_of(registry, entry, setting, checks, roots)}
+
+    def tried(trial: Trial, n: int) -> Finding:
+        scale = _Scale(checks, setting, stored, _spread(stored.samples.targets, n))
+        tell(f"{trial.cause}: {trial.change}, {len(scale.rows):,} images")
+        try:
+            return scale.finding(trial.cause, trial.change, run(trial, scale.indices, checkpoint, roots, devices))
+        except TestbedError as error:
+            return Finding(trial.cause, trial.change, error=str(error))
+
+    findings = list(_aggregations(checks, setting, stored))
+    findings += [tried(trial, n_images) for trial in trials.values()]
+    findings.sort(key=_by_merit)
+    if not (findings[0].explains and findings[0].images == len(stored.logits)):  # else it is exact
+        for finding in [f for f in findings if (f.cause, f.change) in trials and f.left < 1][:_FINALISTS]:
+            findings[findings.index(finding)] = tried(trials[finding.cause, finding.change], _MORE * n_images)
+        findings.sort(key=_by_merit)
+    return Diagnosis(name, setting_name, len(stored.logits), findings)
+
+
+def _spread(targets: np.ndarray, n: int) -> np.ndarray:
+    """n rows spread evenly over the set in the order of its classes, so that each has its share."""
+    order = np.argsort(targets, kind="stable")
+    return np.sort(order[np.linspace(0, len(order) - 1, min(n, len(order))).round().astype(int)])
+
+
+def _by_merit(finding: Finding) -> tuple[bool, bool, float]:
+    return bool(finding.error), not finding.explains, math.inf if math.isnan(finding.left) else finding.left
+
+
+# ---- from some images to all -----------------------------------------------------------------------------
+
+
+class _Scale:
+    """Turns the outputs of a trial on some images into what it would give on all of them."""
+
+    def __init__(self, checks: Sequence[Check], setting: EvalSetting, stored: Outputs, rows: np.ndarray) -> None:
+        self.checks = [c for c in checks if c.value is not None]
+        self.setting = setting
+        self.rows = rows
+        self.indices = stored.samples.indices[rows]
+        self.factor = len(stored.logits) / len(rows)
+        self._before = rows_of(stored, rows)
+
+    def finding(self, cause: str, change: str, after: Outputs) -> Finding:
+        differences = self._differences(after)
+        guesses = {}
+        for c in self.checks:
+            metric = c.reference.metric
+            assert c.value is not None
+            grow = self.factor if metric.startswith(_COUNTS) else 1.0
+            value, margin = differences[metric]
+            guesses[metric] = Guess(c.value + grow * value, 2 * grow * margin)
+        return _judged(self.checks, cause, change, guesses, len(self.rows))
+
+    def _differences(self, after: Outputs) -> dict[str, tuple[float, float]]:
+        """Trial minus stored result on the shared images, with the standard error of a grouped jackknife."""
+        names = [c.reference.metric for c in self.checks]
+
+        def difference(rows: np.ndarray) -> np.ndarray:
+            one, other = (self._values(rows_of(o, rows), names) for o in (after, self._before))
+            return one - other
+
+        n = len(self.rows)
+        whole = difference(np.arange(n))
+        groups = min(_GROUPS, n)
+        parts = np.stack([difference(np.flatnonzero(np.arange(n) % groups != g)) for g in range(groups)])
+        counts = np.array([name.startswith(_COUNTS) for name in names])
+        parts[:, counts] *= n / (n - n / groups)  # counts of the remaining images, as of all of them
+        error = np.sqrt((groups - 1) / groups * ((parts - parts.mean(axis=0)) ** 2).sum(axis=0))
+        error *= math.sqrt(max(0.0, 1 - 1 / self.factor))  # all images leave nothing to chance
+        return {name: (float(w), float(e)) for name, w, e in zip(names, whole, error, strict=True)}
+
+    def _values(self, outputs: Outputs, names: Sequence[str]) -> np.ndarray:
+        found = measure(self.setting, None, outputs)
+        return np.array([found[name].value if name in found else math.nan for name in names])
+
+
+def _judged(checks: Sequence[Check], cause: str, change: str, guesses: Mapping[str, Guess], images: int) -> Finding:
+    """A change explains the published values if it leaves under half the difference and all within reach."""
+    left, reached = [], True
+    for c in checks:
+        guess, reference = guesses[c.reference.metric], c.reference
+        miss = abs(guess.value - reference.value)
+        reached &= miss <= reference.tolerance + 1.5 * guess.margin  # three standard errors: several must be within
+        if not c.inside:
+            left.append(miss / abs(c.difference))
+    mean = float(np.mean(left)) if left else math.nan
+    return Finding(cause, change, guesses, mean, bool(reached and mean < 0.5), images)
+
+
+# ---- without running anything ----------------------------------------------------------------------------
+
+
+def _aggregations(checks: Sequence[Check], setting: EvalSetting, stored: Outputs) -> Iterator[Finding]:
+    """Other ways to decide among the 16 categories, from all stored logits: exact."""
+    decided = getattr(setting.metrics_fn, "decided", None)
+    if decided is None:
+        return
+    checks = [c for c in checks if c.value is not None]
+    for rule in RULES:
+        values = decided(stored.logits, list(stored.samples.ids), rule)
+        plain = {c.reference.metric: _plain(c.reference.metric) for c in checks}
+        if not set(plain.values()) <= set(values):  # a number of one category, or of one condition
+            return
+        guesses = {metric: Guess(values[name].value, 0.0) for metric, name in plain.items()}
+        if any(guesses[c.reference.metric].value != c.value for c in checks):
+            yield _judged(checks, "aggregation", rule, guesses, len(stored.logits))
+
+
+def _plain(metric: str) -> str:
+    """The metric's name without the aggregation at its end."""
+    base, _, last = metric.rpartition("_")
+    return base if last in RULES else metric

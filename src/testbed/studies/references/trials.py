@@ -1,0 +1,148 @@
+"""What is changed, one thing at a time, to find why a result is not the published one; and the run of such a trial."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from testbed.data.transforms import StandardTransform
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.model import Model, StandardNormalization
+from testbed.entries.registry import Registry
+from testbed.errors import TestbedError
+from testbed.store import queries
+from testbed.store.outputs import Outputs, outputs_of
+from testbed.studies.references.table import Check
+
+_NORMALISATIONS: dict[str, StandardNormalization | None] = {
+    "ImageNet's mean and std": StandardNormalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "mean 0.5 and std 0.5": StandardNormalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "none, pixels from 0 to 1": None,
+    "none, pixels from 0 to 255": StandardNormalization((0, 0, 0), (1 / 255, 1 / 255, 1 / 255)),
+}
+_CROP_RATIOS = (0.875, 0.9, 1.0)
+_INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One thing changed."""
+
+    cause: str
+    change: str
+    model: Model
+    setting: EvalSetting
+
+
+def trials_of(
+    registry: Registry, model: Model, setting: EvalSetting, checks: Sequence[Check], roots: Sequence[Path]
+) -> Iterator[Trial]:
+    model = replace(model, classifier_loader=cache(model.classifier_loader))
+    yield Trial("stored result", "run again as registered now", model, setting)
+    for change, normalization in _normalisations(model):
+        yield Trial("normalisation", change, replace(model, normalization=normalization), setting)
+    transform = setting.transforms_for(model)[1]
+    if isinstance(model.transform, StandardTransform) and isinstance(transform, StandardTransform):
+        for change, other in _geometries(model.transform, setting):
+            # The transform as it stands is what is tried, so the setting must not replace it again.
+            yield Trial("resize and crop", change, replace(model, transform=other), replace(setting, resize=None))
+        if not _fits(setting, transform, roots):
+            for kind in _INTERPOLATIONS:
+                if kind != transform.interpolation:
+                    other = replace(model.transform, interpolation=kind)
+                    yield Trial("interpolation", kind, replace(model, transform=other), setting)
+    for name in dict.fromkeys(n for c in checks for n in c.reference.models if n != model.name):
+        try:
+            yield Trial("loading route", name, registry.model(name), setting)
+        except TestbedError:
+            continue  # a name that nothing here can load
+
+
+def _normalisations(model: Model) -> Iterator[tuple[str, StandardNormalization | None]]:
+    own = model.normalization
+    for change, other in _NORMALISATIONS.items():
+        if other != own:
+            yield change, other
+    if isinstance(own, StandardNormalization):
+        space = "BGR" if own.input_space == "RGB" else "RGB"
+        yield f"{space} instead of {own.input_space}", replace(own, input_space=space)
+
+
+def _geometries(own: StandardTransform, setting: EvalSetting) -> Iterator[tuple[str, StandardTransform]]:
+    """Transforms to the same input size; where pictures are shown whole, the model's own is the usual mistake."""
+    crop = own.img_crop_size
+    used = own.whole() if setting.resize == "whole" else own
+    tried = [used]
+    candidates = [("the whole picture, nothing cropped", own.whole()), (_described(own), own)]
+    if isinstance(crop, int) and setting.resize is None:
+        others = [StandardTransform(math.floor(crop / ratio), crop, own.interpolation) for ratio in _CROP_RATIOS]
+        candidates += [(_described(other), other) for other in others]
+    for change, candidate in candidates:
+        if candidate not in tried:
+            tried.append(candidate)
+            yield change, candidate
+
+
+def _described(transform: StandardTransform) -> str:
+    return f"shorter side to {transform.img_resize_size}, centre crop of {transform.img_crop_size}"
+
+
+def _fits(setting: EvalSetting, transform: StandardTransform, roots: Sequence[Path]) -> bool:
+    """Whether the first picture passes without being resized, as stimuli made for this input size do."""
+    assert setting.dataset is not None
+    try:
+        image = setting.dataset.open(roots).load(0)
+        size = setting.transform(image).size if setting.transform else image.size
+    except TestbedError:
+        return False
+    return transform.img_crop_size is None and transform.img_resize_size == (size[1], size[0])
+
+
+def run(
+    trial: Trial, indices: np.ndarray, checkpoint: str | None, roots: Sequence[Path], devices: Sequence[str] | None
+) -> Outputs:
+    """The trial's outputs on these images of the dataset, by the code every evaluation goes through."""
+    from testbed.engine.devices import chosen_devices
+    from testbed.engine.run import run_evaluations
+    from testbed.options import RunOptions
+    from testbed.store.opening import open_store
+
+    chosen = [int(i) for i in indices]
+    setting = replace(trial.setting, idx_subsample_list=chosen, derived_from=None, size=None, controls=())
+    object.__setattr__(setting, "noise_key", trial.setting.noise_key)
+    registry = Registry()
+    registry.models.add(trial.model, "diagnosis")
+    registry.eval_settings.add(setting, "diagnosis")
+    with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
+        store = open_store(str(Path(folder) / "results.db"), create=True)
+        options = RunOptions(
+            data_roots=tuple(map(str, roots)), cache_gb=0, chunk_size=len(indices), checkpoint=checkpoint
+        )
+        report = run_evaluations(
+            registry,
+            store,
+            [trial.model.name],
+            [setting.name],
+            options,
+            devices=list(devices or chosen_devices())[:1],
+            inline=True,
+            quiet=True,
+        )
+        if report.failed:
+            raise TestbedError(report.failed[0].error)
+        (pair,) = report.plan.pairs
+        outputs = outputs_of(store, registry, queries.completed(store, pair.stored_model, setting.name))
+        kept: Outputs = rows_of(outputs, np.arange(len(outputs.logits)))  # in memory: the files go with the folder
+        store.engine.dispose()
+    return kept
+
+
+def rows_of(outputs: Outputs, rows: np.ndarray) -> Outputs:
+    extras = {name: array[rows] for name, array in outputs.extras.items()}
+    return Outputs(np.asarray(outputs.logits)[rows], outputs.samples.rows(rows), extras)

@@ -1,0 +1,187 @@
+"""Several workers, killed workers, killed parents, two runs at once: the logits stay the same to the last bit."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiny
+from testbed.store import queries
+from testbed.store.opening import open_store
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Logits of an undisturbed run in one worker process with one thread."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "marker").touch()
+    models, settings = ["tiny_slow", "tiny_deadly"], ["tiny", "tiny.noise"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TINY_MARKER", str(folder / "marker"))  # the deadly one stays calm
+        report, store = tiny.run(folder, models, settings, inline=False, chunk_size=16, threads=1)
+    assert not report.failed
+    return {(m, s): tiny.logits(store, m, s) for m in models for s in settings}
+
+
+def test_two_cpu_workers_give_the_bits_of_one(tmp_path, undisturbed):
+    report, store = tiny.run(
+        tmp_path, ["tiny_slow"], ["tiny", "tiny.noise"], devices=("cpu", "cpu"), inline=False, chunk_size=16, threads=1
+    )
+    assert not report.failed
+    for setting in ("tiny", "tiny.noise"):
+        np.testing.assert_array_equal(tiny.logits(store, "tiny_slow", setting), undisturbed["tiny_slow", setting])
+    devices = {d for e in queries.evaluations(store) for d in e.row["provenance"]["devices"]}
+    assert devices == {"cpu#0", "cpu#1"}
+
+
+def test_killed_worker_loses_no_finished_chunk(tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setenv("TINY_MARKER", str(tmp_path / "killed"))
+    report, store = tiny.run(tmp_path, ["tiny_deadly"], ["tiny"], inline=False, chunk_size=16, threads=1)
+    assert (tmp_path / "killed").exists()
+    assert not report.failed
+    np.testing.assert_array_equal(tiny.logits(store, "tiny_deadly", "tiny"), undisturbed["tiny_deadly", "tiny"])
+
+
+def test_chunk_that_kills_every_worker_fails_its_pair_only(tmp_path):
+    report, store = tiny.run(tmp_path, ["tiny_always_deadly", "tiny_a"], ["tiny"], inline=False, threads=1)
+    assert "its worker died 3 times at images 0 to 200 (killed by SIGKILL, often because mem" in tiny.failure(report)
+    assert queries.completed(store, "tiny_a", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words"),
+    [
+        (-signal.SIGILL, "killed by SIGILL"),
+        (-signal.SIGKILL, "killed by SIGKILL, often because memory ran out"),
+        (-40, "killed by signal 40"),
+        (3, "exit code 3"),
+    ],
+)
+def test_signal_that_ended_a_worker_is_named(exit_code, words):
+    from testbed.engine.dispatch import _end_of_process
+
+    assert _end_of_process(exit_code) == words
+
+
+def _eval(folder, *more):
+    arguments = ["--models", "tiny_slow", "--eval-settings", "tiny", "tiny.noise", "--gpus", "cpu", "--threads", "1"]
+    arguments += ["--chunk-size", "16", "--db", str(folder / "results.db"), *more]
+    return [sys.executable, str(tiny.ROOT / "eval.py"), *arguments]
+
+
+def _environment():
+    return {**os.environ, "TESTBED_REGISTRY": str(tiny.REGISTRY)}
+
+
+def _wait_for_chunks(folder, n, process):
+    deadline = time.monotonic() + 120
+    while len(list(Path(folder).glob("logits/*/*.parts/*.npz"))) < n:
+        assert time.monotonic() < deadline, "no chunk was written"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def test_killed_run_goes_on_where_it_was(tmp_path, undisturbed):
+    process = subprocess.Popen(_eval(tmp_path), env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    _wait_for_chunks(tmp_path, 3, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    again = subprocess.run(_eval(tmp_path), env=_environment(), capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert "going on after" in again.stderr
+    store = open_store(str(tmp_path / "results.db"))
+    for setting in ("tiny", "tiny.noise"):
+        np.testing.assert_array_equal(tiny.logits(store, "tiny_slow", setting), undisturbed["tiny_slow", setting])
+
+
+def test_workers_of_a_killed_run_do_not_go_on_alone(tmp_path):
+    process = subprocess.Popen(_eval(tmp_path), env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    _wait_for_chunks(tmp_path, 1, process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        process.kill()
+        pytest.skip("this system does not list the children of a process")
+    workers = [int(p) for p in children.read_text().split()]
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 20
+    while any(_runs(p) for p in workers):
+        assert time.monotonic() < deadline, "a worker outlived its run"
+        time.sleep(0.05)
+
+
+def _runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ctrl_c_tells_how_to_go_on(tmp_path):
+    process = subprocess.Popen(
+        _eval(tmp_path), env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    _wait_for_chunks(tmp_path, 2, process)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in told
+    assert "Traceback" not in told
+
+
+def test_ctrl_c_without_a_database_writes_what_is_whole_and_promises_nothing(tmp_path):
+    command = [*_eval(tmp_path, "--no-db", "--logdir", str(tmp_path / "out"))]
+    process = subprocess.Popen(
+        command, env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    deadline = time.monotonic() + 120
+    while "done    tiny_slow on tiny\n" not in _text(tmp_path / "out/run.log"):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert told.strip().splitlines()[-1] == "Stopped. With --no-db nothing is kept: the same command begins anew."
+    assert [p.parent.name for p in (tmp_path / "out").glob("*/tiny_slow.npz")] == ["tiny"]
+
+
+def _text(path):
+    return path.read_text() if path.is_file() else ""
+
+
+def test_two_runs_on_one_database_share_the_work(tmp_path, undisturbed):
+    """Both end with every result; no pair is evaluated twice."""
+    both = [
+        subprocess.Popen(_eval(tmp_path), env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [p.communicate(timeout=180) for p in both]
+    assert [p.returncode for p in both] == [0, 0], outputs
+    for out, _ in outputs:
+        assert "tiny.noise" in out
+    store = open_store(str(tmp_path / "results.db"))
+    assert [(e.eval_setting, e.status) for e in queries.evaluations(store)] == [
+        ("tiny", "completed"),
+        ("tiny.noise", "completed"),
+    ]
+    np.testing.assert_array_equal(tiny.logits(store, "tiny_slow", "tiny"), undisturbed["tiny_slow", "tiny"])
+
+
+def test_heartbeat_keeps_a_pair_from_being_taken(tmp_path):
+    """A second run in the same process waits for the first and then finds its result."""
+    first = threading.Thread(target=tiny.run, args=(tmp_path, ["tiny_slow"], ["tiny"]), kwargs={"chunk_size": 16})
+    first.start()
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("logits/*/*.parts/*.npz")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    report, store = tiny.run(tmp_path, ["tiny_slow"], ["tiny"], chunk_size=16)
+    first.join()
+    assert not report.failed
+    assert len(queries.evaluations(store)) == 1
