@@ -17,17 +17,21 @@ DIFFERENT = 20  # sets that really differ; the others read the same files under 
 
 def fill(folder: Path, sets: int) -> None:
     """A database with one model on `clean`, `fit-NNNN` and `test-NNNN`, as a run leaves it."""
+    from testbed.data.rows import Rows
     from testbed.metrics.estimate import Estimate
     from testbed.store import files
+    from testbed.store.database import Work
     from testbed.store.opening import open_store
 
     store = open_store(str(folder / "results.db"), create=True)
     store.begin_run()
     rng = np.random.default_rng(0)
     targets = np.arange(IMAGES) % CLASSES
-    files.save_samples(folder / "samples.npz", [f"{i:05d}" for i in range(IMAGES)], targets, np.arange(IMAGES))
+    ids = np.array([f"{i:05d}" for i in range(IMAGES)])
+    files.save_rows(folder / "samples.npz", Rows(ids, targets, np.arange(IMAGES)))
     weight = rng.normal(size=(CLASSES, FEATURES)).astype(np.float32)
     for number in range(DIFFERENT):
+        # The first sets are hard, the last ones easy: lines need a span to be fitted on.
         logits = rng.normal(size=(IMAGES, CLASSES)).astype(np.float32)
         logits[np.arange(IMAGES), targets] += 1 + 4 * number / DIFFERENT
         path = folder / f"set-{number}.npy"
@@ -36,7 +40,7 @@ def fill(folder: Path, sets: int) -> None:
     names = ["clean", *(f"{'fit' if i % 2 else 'test'}-{i:04d}" for i in range(sets))]
     model = store.ensure_model("model")
     for number, name in enumerate(names):
-        held = store.claim(model, store.ensure_eval_setting(name, 1), "", IMAGES, IMAGES, "", "", resumable=False)
+        held = store.claim(model, store.ensure_eval_setting(name, 1), "", Work(IMAGES), resumable=False)
         store.complete(
             held.evaluation_id,
             {"top1": Estimate(50.0, None, None, IMAGES)},

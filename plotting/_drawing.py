@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
@@ -14,9 +14,10 @@ from _lines import FEWEST_FOR_BAND, Line
 from _results import Column, Results
 from _types import TYPES
 
+from testbed.data.writing import write_aside, write_text, writing_to
+from testbed.metrics.estimate import ACCURACY, MetricKind
 from testbed.stats.axes import axis_grid, from_axis, to_axis
 from testbed.stats.fits import LineDraws, LineFit, TwoPieceFit
-from testbed.store.files import write_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +39,11 @@ STYLE = {
 }
 FORMATS = (".pdf", ".png")
 CROWD = 60  # more points are drawn smaller and paler
+FEW = 12  # so many models are named unasked
+PERCENT_TICKS = (range(0, 101, 20), [f"{tick}%" for tick in range(0, 101, 20)])
+# Without red, which is the colour of lines and of people.
+_TABLEAU = ("blue", "orange", "green", "purple", "brown", "pink", "olive", "cyan")
+PALETTE = (*(f"tab:{name}" for name in _TABLEAU), "0.35")
 _STEPS = (10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
@@ -52,21 +58,56 @@ def new_figure(
     from matplotlib.figure import Figure
 
     matplotlib.rcParams.update(STYLE)
+    # Not by pyplot, which keeps every figure and looks for a screen.
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, **more)
 
 
-def head(figure: Figure, title: str, notes: Sequence[str] = ()) -> None:
-    """The title, and in smaller letters what is drawn."""
+class Panels(NamedTuple):
+    """A figure of several axes: those in use, and which of them stand at the left and at the bottom."""
+
+    figure: Any
+    each: list[Any]
+    left: list[Any]
+    bottom: list[Any]
+
+
+def new_panels(count: int, across: int, size: tuple[float, float], room: tuple[float, float], **more: Any) -> Panels:
+    """`count` panels of a size in inches, at most `across` in a row; `room` is the least width and the height added."""
+    columns = min(count, across)
+    rows = -(-count // columns)
+    width, height = max(size[0] * columns, room[0]), size[1] * rows + room[1]
+    figure, axes = new_figure(width, height, rows, columns, squeeze=False, **more)
+    for ax in axes.flat[count:]:
+        ax.set_visible(False)
+    bottom = list(axes.flat[max(0, count - columns) : count])
+    for ax in bottom:
+        ax.tick_params(labelbottom=True)  # shared axes have them in the last row only, which may have a gap
+    return Panels(figure, list(axes.flat[:count]), list(axes[:, 0]), bottom)
+
+
+def color_of(i: int) -> str:
+    """The colour of the i-th of several things."""
+    return PALETTE[i % len(PALETTE)]
+
+
+def head(figure: Figure, title: str, notes: Sequence[str] = (), variant: str = "") -> None:
+    """The title, and in smaller letters what is drawn; partial results are told."""
     width = figure.get_figwidth()
-    lines = [line for note in notes for line in wrapped(note, int(width * 17))]
+    lines = [line for note in (*notes, *variant_notes(variant)) for line in wrapped(note, int(width * 17))]
     room = 0.2 + 0.16 * len(lines)  # inches
     height = figure.get_figheight()
+    # The layout engine knows no text outside the axes, so its room is taken from the rectangle.
     figure.get_layout_engine().set(rect=(0, 0, 1, 1 - (room + 0.08) / height))
     figure.text(0.012, 1 - 0.06 / height, title, ha="left", va="top", fontsize=11, fontweight="bold")
     for i, line in enumerate(lines):
         top = 1 - (0.27 + 0.16 * i) / height
         figure.text(0.012, top, line, ha="left", va="top", fontsize=8, color=QUIET)
+
+
+def variant_notes(variant: str) -> list[str]:
+    """What must be said of results that are not those of whole settings."""
+    return [f"partial results: {variant}"] if variant else []
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -78,29 +119,49 @@ def wrapped(text: str, width: int) -> list[str]:
 
 def save(figure: Figure, out: Path, dpi: int = 150) -> list[Path]:
     """Write the figure as PATH.pdf and PATH.png, or as what the ending says, and say so."""
-    chosen = [out] if out.suffix in FORMATS else [out.with_name(out.name + ending) for ending in FORMATS]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for path in chosen:
+    paths = [out] if out.suffix in FORMATS else [out.with_name(out.name + ending) for ending in FORMATS]
+    for path in paths:
         # No date in the file: the same results give the same bytes.
         metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
-        figure.savefig(path, dpi=dpi, metadata=metadata)
-    click.echo(f"wrote {' and '.join(map(str, chosen))}")
-    return chosen
+        # The name that is written aside has no ending to tell the format by.
+        how = dict(format=path.suffix[1:], dpi=dpi, metadata=metadata)
+        with writing_to(path):
+            write_aside(path, lambda aside, how=how: figure.savefig(aside, **how))
+    click.echo(f"wrote {' and '.join(map(str, paths))}")
+    return paths
 
 
-def write_text(path: Path, text: str) -> None:
-    """A text file that is whole where it is there."""
-
-    def write(aside: Path) -> None:
-        aside.write_text(text, encoding="utf-8")
-
-    write_aside(path, write)
+def save_text(path: Path, text: str) -> None:
+    """Write a text file with a final line break, and say so."""
+    with writing_to(path):
+        write_text(path, text.rstrip("\n") + "\n")
+    click.echo(f"wrote {path}")
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 3) -> None:
     """A legend under the axes, where it hides no point."""
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(handles)), fontsize=8)
+
+
+def dot(color: str, label: str, line: bool = False) -> Any:
+    """A legend entry: a point, with a line through it where asked for."""
+    from matplotlib.lines import Line2D
+
+    style = "-" if line else ""
+    return Line2D([], [], marker="o", linestyle=style, linewidth=1.2, color=color, label=label, markersize=5)
+
+
+def patch(color: str, label: str, alpha: float = 1.0) -> Any:
+    """A legend entry: an area."""
+    from matplotlib.patches import Patch
+
+    return Patch(color=color, alpha=alpha, label=label)
+
+
+def reach(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """How far intervals go down and up from their values, as error bars want it; 0 where there is none."""
+    return np.nan_to_num(np.maximum([value - low, high - value], 0))
 
 
 # ---- percent axes ----------------------------------------------------------------------------------------
@@ -113,13 +174,15 @@ def percent_ticks(low: float, high: float, axis: str, gap: float = 0.09) -> list
     """
     start, stop = to_axis([low, high], axis)
     chosen: dict[float, float] = {}
-    for step in _STEPS:
+    # Numbers of other units may span less than a percentage does.
+    finer = 10.0 ** min(0, np.ceil(np.log10((high - low) / 0.05))) if high > low else 1.0
+    for step in (finer * step for step in _STEPS):
         edges = [0.0, *sorted(chosen.values()), 1.0]
         bare = [(a, b) for a, b in pairwise(edges) if b - a > 0.25]
         if not bare:
             break
         for i in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1):
-            tick = round(i * step, 6)
+            tick = round(i * step, 12)
             if axis != "linear" and not 0 < tick < 100:
                 continue
             place = float((to_axis(tick, axis) - start) / (stop - start))
@@ -145,12 +208,13 @@ def inner(values: np.ndarray) -> float:
 
 
 def percent_axis(
-    ax: Axes, which: str, bounds: tuple[float, float], axis: str, label: str, percent: bool = True
+    ax: Axes, which: str, bounds: tuple[float, float], axis: str, label: str, kind: MetricKind = ACCURACY
 ) -> None:
-    """One axis in positions of the scale, labelled in percent."""
+    """One axis in positions of the scale: percentages at their ticks, any other unit behind the label."""
     ticks = percent_ticks(*bounds, axis, gap=0.09 if which == "x" else 0.075)
     places = to_axis(ticks, axis)
-    sign = "%" if percent else ""
+    sign = "%" if kind.unit == "%" else ""
+    label = f"{label} ({kind.unit})" if kind.unit and not sign else label
     getattr(ax, f"set_{which}ticks")(places, [f"{tick:g}{sign}" for tick in ticks])
     getattr(ax, f"set_{which}lim")(*to_axis(bounds, axis))
     getattr(ax, f"set_{which}label")("\n".join(wrapped(label, 64)))
@@ -164,10 +228,11 @@ def draw_points(
     results: Results,
     x: Column,
     y: Column,
+    *,
     rows: np.ndarray,
-    axis: str | None,
-    bounds: Any,
     strong: np.ndarray,
+    axis: str | None = None,
+    bounds: Any = None,
 ) -> list[Any]:
     """A marker with both intervals for each point; returns one legend entry per type, with its count.
 
@@ -175,6 +240,7 @@ def draw_points(
     """
     many = rows.sum() > CROWD
     size = 14 if many else 42
+    # Bars of a crowd would hide its points.
     bars = dict(fmt="none", elinewidth=0.8, alpha=0.35 if many else 0.6, zorder=2)
     handles = []
     for kind in TYPES.values():
@@ -198,7 +264,7 @@ def _places(
     value, low, high = column.value[rows], column.low[rows], column.high[rows]
     if axis is not None and bounds is not None:
         value, low, high = (to_axis(np.clip(a, *bounds), axis) for a in (value, low, high))
-    return value, np.nan_to_num(np.maximum([value - low, high - value], 0))
+    return value, reach(value, low, high)
 
 
 def draw_line(ax: Axes, line: Line, bounds: tuple[float, float]) -> list[Any]:
@@ -227,6 +293,7 @@ def _draw_piece(ax: Axes, grid: np.ndarray, piece: LineFit, draws: LineDraws, li
     (drawn,) = ax.plot(place, path, color=LINE_COLOR, linewidth=1.4, zorder=2.5, label="Fit")
     if piece.n < FEWEST_FOR_BAND:
         return [drawn]
+    # A linear band may leave the percentages, which to_axis refuses.
     if axis == "linear":
         low, high = (edge / 100 for edge in draws.band(grid, line.choice.confidence))
     else:
@@ -245,10 +312,23 @@ def draw_identity(ax: Axes, bounds: Sequence[tuple[float, float]], axis: str) ->
     return ax.plot(ends, ends, color="0.3", linestyle=(0, (4, 3)), linewidth=1, zorder=1.4, label="y = x")
 
 
+def named_rows(rows: np.ndarray, strong: np.ndarray, names: bool | None) -> np.ndarray:
+    """Which points get their names: all where asked for or where they are few, else the highlighted ones."""
+    every = rows.sum() <= FEW if names is None else names
+    return (rows if every else rows & strong).nonzero()[0]
+
+
 def draw_names(
-    ax: Axes, results: Results, x: Column, y: Column, named: Iterable[int], axis: str | None, bounds: Any
+    ax: Axes,
+    results: Results,
+    x: Column,
+    y: Column,
+    *,
+    named: Iterable[int],
+    axis: str | None = None,
+    bounds: Any = None,
 ) -> None:
-    """Names beside these points, without overlap, and a word about those that found no room."""
+    """Names beside these points, without overlap, and a word about those for which there is no room."""
     rows = np.array(list(named), dtype=np.int64)
     everything = np.isfinite(x.value) & np.isfinite(y.value)
     places, bars = [], []
@@ -258,8 +338,9 @@ def draw_names(
         bars += [place - down, place + up]
     order = {int(row): i for i, row in enumerate(everything.nonzero()[0])}
     labels = [(results.points[row].label, order[int(row)]) for row in rows]
+    # In a crowd no name could keep clear of every bar.
     unplaced = place_labels(
         ax, np.column_stack(places), labels, np.column_stack(bars) if everything.sum() <= CROWD else None
     )
     if unplaced:
-        click.echo(f"{unplaced} of {len(labels)} names found no room", err=True)
+        click.echo(f"{unplaced} of {len(labels)} names have no room", err=True)

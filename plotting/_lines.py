@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from _results import OWN, Column, Results
+from _results import Column, Results
 from _types import STANDARD, TYPES
 
 from testbed.errors import TestbedError, UnknownName
 from testbed.stats.effective_robustness import effective_robustness, effective_robustness_interval
 from testbed.stats.fits import Draws, Fit, bootstrap, describe, fit
-from testbed.store.queries import matches
+from testbed.store.evaluation import OWN
+from testbed.store.find import matches
 
 # The authors' own trainings, of which the published line has none.
 NOT_ON_THE_LINE = ("*aws*", "*batch64*", "*subsample*")
@@ -66,14 +67,16 @@ def candidates(results: Results, choice: Choice) -> np.ndarray:
         wanted = list(results.matching(choice.models))
     allowed = set(choice.sources)
     if not allowed:
-        found = {p.source for p, good in zip(results.points, wanted, strict=True) if good}
-        allowed = found - {OWN} or found
+        sources = {p.source for p, good in zip(results.points, wanted, strict=True) if good}
+        # A line through published models stays where it is when own results come in.
+        allowed = sources - {OWN} or sources
     return np.array([g and p.source in allowed for p, g in zip(results.points, wanted, strict=True)], dtype=bool)
 
 
 def fit_line(results: Results, x: Column, y: Column, choice: Choice) -> Line | None:
     """The line through the models that have both accuracies; None where there are too few."""
     on = candidates(results, choice) & shown(x, y, choice)
+    # Different ones: three models at the same x make no line.
     if len(np.unique(x.value[on])) < FEWEST:
         return None
     clip = half_an_image(x, y, on) if _needs_clip(x.value[on], y.value[on], choice.axis) else None
@@ -100,6 +103,7 @@ def _needs_clip(x: np.ndarray, y: np.ndarray, axis: str) -> bool:
     if not zero.any():
         return False
     pivot = x[zero].max()
+    # Each of the two pieces needs two different models.
     return min(len(np.unique(x[(x < pivot) & ~zero])), len(np.unique(x[x > pivot]))) < 2
 
 
@@ -107,6 +111,7 @@ def robustness(line: Line, x: Column, y: Column) -> tuple[np.ndarray, np.ndarray
     """Effective robustness of every point in percentage points, with its interval; NaN where a number is missing."""
     clip = None if line.choice.axis == "linear" else half_an_image(x, y, np.ones(len(x.value), dtype=bool))
     rho = effective_robustness(x.value, y.value, line.fitted, clip)
+    # Resampled accuracies are put on the same axis as the line, which has no place for 0 and 100.
     inside = x.value if clip is None else np.clip(x.value, clip, 100 - clip)
     images = (_images(x, line.choice), _images(y, line.choice))
     low, high = effective_robustness_interval(inside, y.value, line.draws, *images, line.choice.confidence)

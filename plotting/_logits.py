@@ -1,73 +1,72 @@
-"""Answers of models from stored logits: which images were right, and how sure the model was."""
+"""Stored outputs for figures about single images: which evaluations have logits, and what the model said there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
+import click
 
 from testbed.entries.registry import Registry
-from testbed.errors import StoreError, UnknownName, near_names
-from testbed.store import queries
+from testbed.errors import StoreError, TestbedError
 from testbed.store.database import Store
-from testbed.store.outputs import outputs_of
-from testbed.store.queries import Evaluation
+from testbed.store.evaluation import OWN, Evaluation
+from testbed.store.find import find, matches, meant_variant, nothing_found, numbers
+from testbed.store.measuring import outputs_of
+from testbed.store.outputs import Outputs
 
-_ROWS = 4096  # logits are memory-mapped and read in blocks
 _TOLERANCE = 0.05  # percentage points between stored and recomputed accuracy
 
 
 @dataclass(frozen=True)
-class Answers:
-    """One entry per readable image."""
+class StoredOutputs:
+    """Own evaluations of one variant that have logits of their own or of the setting they are derived from."""
 
-    ids: np.ndarray
-    correct: np.ndarray
-    confidence: np.ndarray
+    store: Store
+    registry: Registry
+    variant: str
+    evaluations: list[Evaluation]
+    top1: Mapping[int, float | None]  # stored accuracy by evaluation
 
+    def readable(self, evaluation: Evaluation) -> Outputs | None:
+        """The outputs; where they cannot be used, None, and a line that says why."""
+        try:
+            return self.read(evaluation)
+        except TestbedError as error:
+            click.echo(f"left out: {error}", err=True)
+            return None
 
-def with_logits(
-    store: Store, models: Sequence[str] = (), eval_settings: Sequence[str] = (), variant: str = ""
-) -> list[Evaluation]:
-    """Completed own evaluations with logits of their own or their parent's, the newest version; names may be globs."""
-    found = queries.evaluations(store, variant=variant)
-    for kind, patterns, known in (
-        ("model", models, {e.model for e in found}),
-        ("eval setting", eval_settings, {e.eval_setting for e in found}),
-    ):
-        for pattern in patterns:
-            if not any(queries.matches(name, [pattern]) for name in known):
-                raise UnknownName(f"no own results of {kind} '{pattern}'{near_names(pattern, sorted(known))}")
-    newest = {
-        (e.model, e.eval_setting): e
-        for e in found
-        if e.status == "completed"
-        and (e.row["logits_path"] or e.row["derived_from_id"])
-        and queries.matches(e.model, models or None)
-        and queries.matches(e.eval_setting, eval_settings or None)
-    }
-    return list(newest.values())
+    def read(self, evaluation: Evaluation) -> Outputs:
+        """The outputs of the labelled images. Refused where the best column is not what the setting counts."""
+        outputs = outputs_of(self.store, self.registry, evaluation)
+        stored = self.top1.get(evaluation.id)
+        # Some settings count groups of classes, or the right answer among several: there `correct` would be wrong.
+        if stored is None or outputs.accuracy is None or abs(stored - 100 * outputs.accuracy) >= _TOLERANCE:
+            raise StoreError(f"{evaluation.label}: its accuracy is not the share of best columns")
+        labelled = outputs.targets >= 0
+        return outputs if labelled.all() else outputs.take(labelled)
 
 
-def answers(store: Store, registry: Registry, evaluation: Evaluation) -> Answers:
-    """What the model said. Refused where the best column is not what the setting counts as its answer."""
-    stored = outputs_of(store, registry, evaluation)
-    n = len(stored.logits)
-    correct, confidence = np.zeros(n, dtype=bool), np.zeros(n)
-    for start in range(0, n, _ROWS):
-        rows = slice(start, start + _ROWS)
-        logits = np.asarray(stored.logits[rows], dtype=np.float64)
-        best = logits.max(axis=1)
-        correct[rows] = logits.argmax(axis=1) == stored.samples.targets[rows]
-        confidence[rows] = 1 / np.exp(logits - best[:, None]).sum(axis=1)
-    found = Answers(np.asarray(stored.samples.ids), correct, confidence)
-    _check(store, evaluation, found)
-    return found
-
-
-def _check(store: Store, evaluation: Evaluation, found: Answers) -> None:
-    for metric in queries.metrics_of(store, evaluation.id):
-        if metric["name"] == "top1" and abs(metric["value"] - 100 * found.correct.mean()) < _TOLERANCE:
-            return
-    raise StoreError(f"{evaluation.model} on {evaluation.eval_setting}: its accuracy is not the share of best columns")
+def stored_outputs(
+    store: Store,
+    registry: Registry,
+    models: Sequence[str] = (),
+    eval_settings: Sequence[str] = (),
+    variant: str | None = None,
+) -> StoredOutputs:
+    """The evaluations that these names or globs mean; each of them must mean at least one."""
+    if variant is None:
+        variant = meant_variant(store, models or None, eval_settings or None, OWN)
+    words = (models or None, eval_settings or None)
+    evaluations = find(store, *words, variant, source=OWN)
+    if not evaluations:
+        raise nothing_found(store, *words, variant, source=OWN)
+    for pattern in models:
+        if not any(matches(e.model, [pattern]) for e in evaluations):
+            raise nothing_found(store, [pattern], words[1], variant, source=OWN)
+    for pattern in eval_settings:
+        if not any(matches(e.eval_setting, [pattern]) for e in evaluations):
+            raise nothing_found(store, words[0], [pattern], variant, source=OWN)
+    with_logits = [e for e in evaluations if e.logits_path or e.derived_from_id is not None]
+    top1 = {n.evaluation_id: n.value for n in numbers(store, *words, "top1", variant, source=OWN)}
+    return StoredOutputs(store, registry, variant, with_logits, top1)

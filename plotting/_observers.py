@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
+from _drawing import color_of
 from _options import many
 
+# The colour and marker of people in the published figures of model-vs-human.
 PEOPLE_COLOR, PEOPLE_MARKER = "#a51e37", "D"
-_COLORS = (
-    "tab:blue",
-    "tab:orange",
-    "tab:green",
-    "tab:purple",
-    "tab:brown",
-    "tab:pink",
-    "tab:olive",
-    "tab:cyan",
-    "0.35",
-)
 _MARKERS = ("o", "s", "^", "v", "P", "X", "h", "<", ">", "p")
 
 observers_option = many("--models", metavar="GLOB...", text="Only these models; people are always there.")
@@ -23,4 +14,4 @@ observers_option = many("--models", metavar="GLOB...", text="Only these models; 
 
 def model_style(i: int) -> tuple[str, str]:
     """Colour and marker of the i-th model."""
-    return _COLORS[i % len(_COLORS)], _MARKERS[i % len(_MARKERS)]
+    return color_of(i), _MARKERS[i % len(_MARKERS)]

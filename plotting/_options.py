@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from _lines import NOT_ON_THE_LINE, Choice
-from _results import STORED_CONFIDENCE, Results, load
+from _results import STORED_CONFIDENCE, Results, Words, load
 
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors
 from testbed.stats.axes import AXES
@@ -31,6 +31,7 @@ def figure_command(**more: Any) -> Decorator:
 
 def _stacked(*options: Decorator) -> Decorator:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        # Decorators work from the inside out; reversed, --help lists the options as they are written.
         for option in reversed(options):
             function = option(function)
         return function
@@ -64,20 +65,44 @@ def out_option(default: str) -> Decorator:
     )
 
 
+def confidence_option(default: float = STORED_CONFIDENCE, text: str = "Of intervals and bands.") -> Decorator:
+    return click.option(
+        "--confidence",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        default=default,
+        show_default=True,
+        help=text,
+    )
+
+
+metric_option = click.option(
+    "--metric", default="top1", show_default=True, metavar="NAME", help="Which number of each result."
+)
+variant_option = click.option(
+    "--variant",
+    metavar="NAME",
+    help="Partial results, such as limit=500.  [default: whole settings, else the most frequent]",
+)
+
+
+def point_options(out: str) -> Decorator:
+    """Which models are drawn as points, which of them are ringed or named, the title, and where the figure goes."""
+    return _stacked(types_option, highlight_option, names_option, title_option, out_option(out))
+
+
+def table_options(out: str) -> Decorator:
+    """The settings and types of a figure that shows whole settings, the title, and where the figure goes."""
+    return _stacked(settings_option, types_option, title_option, out_option(out))
+
+
 # Which results a figure is made from.
 source_options = _stacked(
     db_option,
     models_option,
-    click.option("--metric", default="top1", show_default=True, metavar="NAME", help="Which number of each result."),
+    metric_option,
     many("--sources", metavar="NAME...", text="Only results from these: own, or names of imports.  [default: all]"),
-    click.option("--variant", default="", metavar="NAME", help="Results of partial runs, such as limit=500."),
-    click.option(
-        "--confidence",
-        type=click.FloatRange(0, 1, min_open=True, max_open=True),
-        default=STORED_CONFIDENCE,
-        show_default=True,
-        help="Of intervals and bands.",
-    ),
+    variant_option,
+    confidence_option(),
 )
 
 # How the line is fitted.
@@ -100,15 +125,20 @@ line_options = _stacked(
 )
 
 
-def read_results(options: dict[str, Any]) -> Results:
-    """The results that the source options ask for; takes these options out of the dictionary."""
+def read_results(options: dict[str, Any], models: Sequence[str] = (), eval_settings: Sequence[str] = ()) -> Results:
+    """The results that the source options ask for; takes these options out of the dictionary.
+
+    The models and settings that are shown say which variant is meant; the table has all others of it too.
+    """
+    # Popped, so that what is left in the dictionary belongs to the script.
     store = open_store(options.pop("db"))
     chosen = {name: options.pop(name) for name in ("metric", "sources", "variant", "confidence")}
-    return load(store, **chosen)
+    return load(store, **chosen, words=Words(models, eval_settings))
 
 
 def read_choice(results: Results, options: dict[str, Any]) -> Choice:
     """How to fit, from the line options; takes these options out of the dictionary."""
+    # Logit axes need numbers between 0 and 100, which only accuracies are bound to be.
     return Choice(
         axis=options.pop("axis") or ("logit" if results.is_accuracy else "linear"),
         method=options.pop("method"),
@@ -118,5 +148,5 @@ def read_choice(results: Results, options: dict[str, Any]) -> Choice:
         without=options.pop("fit_without") or NOT_ON_THE_LINE,
         sources=options.pop("fit_sources"),
         confidence=results.confidence,
-        shares=results.is_accuracy,
+        shares=results.are_shares,
     )

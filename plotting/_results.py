@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from _settings import weights_of
+from _settings import MANY_IN_ONE, TENTH, stored_patterns, weights_of
 from _types import TYPES, type_of
 
 from testbed.errors import StoreError, UnknownName, near_names
+from testbed.metrics.estimate import ACCURACY, LOWER, UNDECLARED, MetricKind
 from testbed.stats.intervals import clopper_pearson
-from testbed.store import queries
 from testbed.store.database import Store
+from testbed.store.evaluation import Number
+from testbed.store.find import (
+    EVERY,
+    eval_setting_names,
+    many_objects,
+    matches,
+    meant_variant,
+    model_tags,
+    nothing_found,
+    numbers,
+)
 
-OWN = "own"
 STORED_CONFIDENCE = 0.95
-SHARES = ("top1", "top5")  # percentages of images, whose interval follows from n at any confidence
-_TENTH = "_10percent"
-_MANY_IN_ONE = ("pm0", "pm10")  # own settings have these as metrics, the published table as columns of their own
+# Accuracies that are k of n images, so that an interval at any confidence follows from the number and n. The declared
+# kind cannot tell: a mean over classes and the area under a ROC curve are percentages from 0 to 100 as well.
+SHARES_OF_IMAGES = frozenset({"top1", "top5", "top1_full1000", "accuracy16", *MANY_IN_ONE})
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Column:
-    """One number for each point: percent with its interval, NaN where it is missing; how many images, 0 unknown."""
+    """One number per point with its interval, NaN where it is missing; how many images, 0 unknown."""
 
     label: str
     settings: tuple[str, ...]
@@ -50,6 +62,8 @@ class Results:
     """The table itself; each array is (points, settings)."""
 
     metric: str
+    kind: MetricKind
+    variant: str
     confidence: float
     points: list[Point]
     settings: list[str]
@@ -60,7 +74,23 @@ class Results:
 
     @property
     def is_accuracy(self) -> bool:
-        return self.metric in SHARES
+        """Percent from 0 to 100, the more the better: what logit axes and corruption errors are made for."""
+        return self.kind == ACCURACY
+
+    @property
+    def are_shares(self) -> bool:
+        """Whether each number is a share of its n images."""
+        return self.is_accuracy and self.metric in SHARES_OF_IMAGES
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, -1 where less is: numbers times this go up with quality."""
+        return -1 if self.kind.better == LOWER else 1
+
+    @property
+    def axis_label(self) -> str:
+        """The metric with its unit."""
+        return f"{self.metric}, {self.kind.unit}" if self.kind.unit else self.metric
 
     def column(self, expression: str, label: str | None = None) -> Column:
         """A setting, or the mean over several: missing for a model that lacks any of them.
@@ -88,7 +118,7 @@ class Results:
             return self.low[:, places], self.high[:, places]
         value, n = self.value[:, places], self.n[:, places]
         low, high = np.full(value.shape, np.nan), np.full(value.shape, np.nan)
-        if self.is_accuracy:
+        if self.are_shares:
             for cell in zip(*np.nonzero(n), strict=True):
                 edges = clopper_pearson(value[cell] / 100 * n[cell], int(n[cell]), self.confidence)
                 low[cell], high[cell] = (100 * edge for edge in edges)
@@ -97,8 +127,8 @@ class Results:
     def keep(self, rows: np.ndarray) -> Results:
         """The table of these points only."""
         points = [point for point, kept in zip(self.points, rows, strict=True) if kept]
-        arrays = (array[rows] for array in (self.value, self.low, self.high, self.n))
-        return Results(self.metric, self.confidence, points, self.settings, *arrays)
+        arrays = {name: getattr(self, name)[rows] for name in ("value", "low", "high", "n")}
+        return replace(self, points=points, **arrays)
 
     def chosen(self, models: Sequence[str] = (), types: Sequence[str] = ()) -> np.ndarray:
         """Which points these names or globs, and these types, mean; none given means all."""
@@ -112,72 +142,172 @@ class Results:
         """Which points these names or globs mean; a name that means none is refused."""
         labels = [{point.model, point.label} for point in self.points]
         for pattern in patterns:
-            if not any(queries.matches(name, [pattern]) for names in labels for name in names):
+            if not any(matches(name, [pattern]) for names in labels for name in names):
                 known = sorted({point.model for point in self.points})
                 raise UnknownName(f"no results of model '{pattern}'{near_names(pattern, known)}")
-        return np.array([any(queries.matches(name, patterns) for name in names) for names in labels], dtype=bool)
+        return np.array([any(matches(name, patterns) for name in names) for names in labels], dtype=bool)
+
+    def highlighted(self, patterns: Sequence[str]) -> np.ndarray:
+        """Which points --highlight means; none given means none."""
+        return self.matching(patterns) if patterns else np.zeros(len(self.points), dtype=bool)
+
+
+# ---- from the database -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the user said of the results a figure shows. They choose the variant; a line needs the other models too."""
+
+    models: Sequence[str] = ()
+    eval_settings: Sequence[str] = ()  # settings, averages, globs, comma lists
 
 
 def load(
     store: Store,
     metric: str = "top1",
     sources: Sequence[str] = (),
-    variant: str = "",
+    variant: str | None = None,
     confidence: float = STORED_CONFIDENCE,
+    words: Words | None = None,
 ) -> Results:
-    """All results of a metric from these sources, own and published where none is named."""
-    rows = queries.results(store, variant=variant, source=None)
-    if not rows:
-        raise StoreError(f"the {store.where} holds no results: run eval.py, or db.py --import-csv, first")
-    known_sources = sorted({row["source"] for row in rows})
+    """All results of a metric from these sources, own and published where none is named.
+
+    A variant that is not given is the one that `words` mean (testbed.store.find): whole settings where there are any.
+    """
+    words = words or Words()
+    if variant == EVERY:
+        raise StoreError("--variant: expected one variant, got *; two are never mixed in a figure")
+    source = sources[0] if len(sources) == 1 else EVERY
+    if variant is None:
+        # A point may be named by its label, such as "resnet50 (own)"; the database knows the model.
+        models = [name.partition(" (")[0] for name in words.models]
+        variant = meant_variant(store, models or None, stored_patterns(words.eval_settings) or None, source)
+    with many_objects():
+        rows = _read(store, metric, variant, sources, source)
+        if not rows:
+            raise _nothing(store, metric, variant, sources)
+        results = _as_table(rows, metric, variant, confidence, model_tags(store))
+    _check_settings(store, results, words.eval_settings)
+    return results
+
+
+def _read(store: Store, metric: str, variant: str, sources: Sequence[str], source: str) -> list[Number]:
+    """The numbers in the order they came into the database."""
+    # The accuracies over neighbouring frames are read as settings of their own, as the published table has them.
+    names = (metric, *MANY_IN_ONE) if metric == "top1" else (metric,)
+    rows = numbers(store, metric=names, variant=variant, source=source)
+    if len(sources) > 1:
+        rows = [row for row in rows if row.source in sources]
+    return [row for row in rows if row.value is not None]
+
+
+def _nothing(store: Store, metric: str, variant: str, sources: Sequence[str]) -> StoreError | UnknownName:
+    """What there is instead. Only asked where nothing was found, so it may read everything."""
+    there = numbers(store, variant=EVERY, source=EVERY)
+    if not there:
+        return StoreError(f"the {store.where} holds no results: run eval.py, or db.py --import-csv, first")
+    known = sorted({row.source for row in there})
     for name in sources:
-        if name not in known_sources:
-            raise UnknownName(f"no results from source '{name}'; expected {', '.join(known_sources)}")
-    cells = _cells(rows, metric, sources)
-    if not cells:
-        known = sorted({row["metric"] for row in rows})
-        raise UnknownName(f"no results with metric '{metric}'{near_names(metric, known) or f'; there is {known[0]}'}")
-    return _as_table(cells, metric, confidence, queries.model_tags(store))
+        if name not in known:
+            return UnknownName(f"no results from source '{name}'; expected {', '.join(known)}")
+    metrics = sorted({row.metric for row in there if row.variant == variant})
+    if not metrics:
+        return nothing_found(store, variant=variant, source=sources[0] if len(sources) == 1 else None)
+    hint = near_names(metric, metrics) or f"; there is {', '.join(metrics[:6])}"
+    return UnknownName(f"no results with metric '{metric}'{hint}")
 
 
-Cells = dict[tuple[str, str], dict[str, dict[str, Any]]]
+def _check_settings(store: Store, results: Results, expressions: Sequence[str]) -> None:
+    """Refuse settings that the table lacks; those that have results of another variant are told with these."""
+    for expression in expressions:
+        try:
+            weights_of(expression, results.settings)
+        except UnknownName:
+            patterns = stored_patterns([expression])
+            if any(matches(name, patterns) for name in eval_setting_names(store)):
+                wanted = [p for p in expression.split(",") if p not in results.settings]
+                raise nothing_found(store, None, wanted, results.variant) from None
+            raise
 
 
-def _cells(rows: list[dict[str, Any]], metric: str, sources: Sequence[str]) -> Cells:
-    """Rows by (source, model), in the order they came into the database, and by setting."""
-    cells: Cells = {}
-    for row in sorted(rows, key=lambda r: r["evaluation_id"]):
-        if (sources and row["source"] not in sources) or row["value"] is None:
-            continue
-        setting = row["eval_setting"]
-        if metric == "top1" and row["metric"] in _MANY_IN_ONE:
-            setting = f"{setting}_{row['metric']}"
-        elif row["metric"] != metric:
-            continue
-        cells.setdefault((row["source"], row["model"]), {})[setting] = row
-    for found in cells.values():  # a tenth of the images stands for the whole where the whole was not run, as published
-        for setting in [s for s in found if s.endswith(_TENTH)]:
-            found.setdefault(setting.removesuffix(_TENTH), found[setting])
-    return cells
+def _as_table(
+    rows: Sequence[Number], metric: str, variant: str, confidence: float, tags: dict[str, list[str]]
+) -> Results:
+    """Numbers in their places. By columns, since there may be some hundred thousand numbers."""
+
+    def column(name: str) -> list[Any]:
+        return list(map(attrgetter(name), rows))
+
+    names = column("eval_setting")
+    if any(row.metric != metric for row in rows):
+        names = [row.eval_setting if row.metric == metric else f"{row.eval_setting}_{row.metric}" for row in rows]
+    known = set(names)
+    settings = sorted(known | {name.removesuffix(TENTH) for name in known})
+    setting_place = {name: j for j, name in enumerate(settings)}
+    pairs, of_row = _points_of(column("source"), column("model"), np.array(column("evaluation_id")))
+    cells = of_row, np.array([setting_place[name] for name in names])
+
+    arrays = {}
+    for name, attribute in (("value", "value"), ("low", "ci_low"), ("high", "ci_high"), ("n", "n")):
+        arrays[name] = np.full((len(pairs), len(settings)), np.nan)
+        arrays[name][cells] = np.array(column(attribute), dtype=np.float64)  # None becomes NaN
+    arrays["n"] = np.nan_to_num(arrays["n"]).astype(np.int64)
+    one_sided = np.isnan(arrays["low"]) | np.isnan(arrays["high"])
+    arrays["low"][one_sided] = arrays["high"][one_sided] = np.nan
+    for name in known:
+        if name.endswith(TENTH):
+            _stand_in(arrays, setting_place[name], setting_place[name.removesuffix(TENTH)])
+
+    # The source is told only where it is needed to tell two points apart.
+    seen = Counter(model for _, model in pairs)
+    points = [
+        Point(
+            model,
+            source,
+            model if seen[model] == 1 else f"{model} ({source})",
+            tuple(tags[model]),
+            type_of(tags[model], model),
+        )
+        for source, model in pairs
+    ]
+    return Results(metric, _kind_of(rows), variant, confidence, points, settings, **arrays)
 
 
-def _as_table(cells: Cells, metric: str, confidence: float, tags: dict[str, list[str]]) -> Results:
-    settings = sorted({setting for found in cells.values() for setting in found})
-    place = {setting: i for i, setting in enumerate(settings)}
-    shape = (len(cells), len(settings))
-    value, low, high = (np.full(shape, np.nan) for _ in range(3))
-    n = np.zeros(shape, dtype=np.int64)
-    seen: dict[str, int] = {}
-    for _, model in cells:
-        seen[model] = seen.get(model, 0) + 1
-    points = []
-    for i, ((source, model), found) in enumerate(cells.items()):
-        label = model if seen[model] == 1 else f"{model} ({source})"
-        points.append(Point(model, source, label, tuple(tags[model]), type_of(tags[model], model)))
-        for setting, row in found.items():
-            j = place[setting]
-            value[i, j] = row["value"]
-            if row["ci_low"] is not None and row["ci_high"] is not None:
-                low[i, j], high[i, j] = row["ci_low"], row["ci_high"]
-            n[i, j] = row["n"] or 0
-    return Results(metric, confidence, points, settings, value, low, high, n)
+def _points_of(
+    sources: list[str], models: list[str], evaluation_ids: np.ndarray
+) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """The (source, model) of every point, and which of them each number belongs to.
+
+    Points stand in the order in which they came into the database, and so keep their colours when more come in.
+    """
+    source_names, model_names = list(dict.fromkeys(sources)), list(dict.fromkeys(models))
+    source_place = {name: i for i, name in enumerate(source_names)}
+    model_place = {name: i for i, name in enumerate(model_names)}
+    code = np.array([source_place[s] for s in sources]) * len(model_names) + [model_place[m] for m in models]
+    codes, point_of_row = np.unique(code, return_inverse=True)
+    first = np.full(len(codes), np.iinfo(np.int64).max)
+    np.minimum.at(first, point_of_row, evaluation_ids)
+    order = np.argsort(first, kind="stable")
+    place = np.argsort(order)  # the inverse permutation
+    pairs = [divmod(int(c), len(model_names)) for c in codes[order]]
+    return [(source_names[s], model_names[m]) for s, m in pairs], place[point_of_row]
+
+
+def _stand_in(arrays: dict[str, np.ndarray], tenth: int, whole: int) -> None:
+    """A tenth of the images stands for the whole where the whole was not run, as published."""
+    missing = np.isnan(arrays["value"][:, whole])
+    for array in arrays.values():
+        array[missing, whole] = array[missing, tenth]
+
+
+def _kind_of(rows: Sequence[Number]) -> MetricKind:
+    """What the numbers declare of themselves; nothing where they disagree, so that no unit is shown of some only.
+
+    Numbers that declare nothing do not count: some were stored before metrics did.
+    """
+    declared = set(map(attrgetter("unit", "better", "lowest", "highest"), rows)) - {(None,) * 4}
+    if len(declared) != 1:
+        return UNDECLARED
+    unit, better, lowest, highest = declared.pop()
+    return MetricKind(unit or "", better, lowest, highest)

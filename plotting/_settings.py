@@ -19,6 +19,9 @@ _CORRUPTIONS = (
 )
 Parts = tuple[tuple[str, ...], ...]
 
+TENTH = "_10percent"  # ends the name of a setting that shows every tenth image of another
+MANY_IN_ONE = ("pm0", "pm10")  # own settings have these as metrics, the published table as columns of their own
+
 
 def _severities(corruptions: Iterable[str], suffix: str) -> Parts:
     return tuple(tuple(f"imagenet-c.{c}.{severity}_{suffix}" for severity in range(1, 6)) for c in corruptions)
@@ -48,6 +51,7 @@ _REFERENCES = {
 
 def reference_of(expression: str, known: Sequence[str]) -> str | None:
     """The setting without shift that a shift is held against: as published, the name before the first dot, or `val`."""
+    # A reference has no shift itself, unless it is held against another one, as pm0 is.
     if expression in _REFERENCES.values() and expression not in _REFERENCES:
         return None
     candidates = (_REFERENCES.get(expression), expression.split(".")[0], "val")
@@ -75,13 +79,24 @@ def _mean_of_parts(parts: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def _chosen(pattern: str, known: Sequence[str]) -> list[str]:
-    found = [name for name in known if name == pattern] or [name for name in known if fnmatchcase(name, pattern)]
-    if not found:
+    names = [name for name in known if name == pattern] or [name for name in known if fnmatchcase(name, pattern)]
+    if not names:
         raise UnknownName(f"no results on '{pattern}'{near_names(pattern, [*known, *AVERAGES])}")
-    return found
+    return names
+
+
+def stored_patterns(expressions: Iterable[str]) -> list[str]:
+    """The names or globs in the database that settings, averages, globs and comma lists may be made from."""
+    patterns: list[str] = []
+    for part in (part.strip() for expression in expressions for part in expression.split(",")):
+        names = [name for group in AVERAGES.get(part, ((part,),)) for name in group]
+        for ending in MANY_IN_ONE:
+            names += [name.removesuffix(f"_{ending}") for name in names if name.endswith(f"_{ending}")]
+        patterns += [*names, *(f"{name}{TENTH}" for name in names)]
+    return list(dict.fromkeys(patterns))
 
 
 def without_severity(setting: str) -> str | None:
     """The glob of all severities of a corruption, or None for another setting."""
-    found = SEVERITY.fullmatch(setting)
-    return f"{found['base']}.{found['corruption']}.[1-9]{found['suffix'] or ''}" if found else None
+    parts = SEVERITY.fullmatch(setting)
+    return f"{parts['base']}.{parts['corruption']}.[1-9]{parts['suffix'] or ''}" if parts else None

@@ -57,7 +57,8 @@ def _by_name() -> dict[str, str]:
     if unavailable.is_file():
         for family in json.loads(unavailable.read_text(encoding="utf-8")):
             types |= {model: tag for tag, models in family["models"].items() for model in models}
+    # Registered models come second: what can be run here knows its type better than the published list.
     for name, entry in load_registry(parts=("models",)).models.entries.items():
-        if found := _among(entry.tags):
-            types[name] = found
+        if tag := _among(entry.tags):
+            types[name] = tag
     return types

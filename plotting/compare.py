@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, head, new_figure, save, write_text
-from _logits import Answers, answers, with_logits
-from _options import figure_command, out_option, settings_option, title_option
+from _drawing import QUIET, head, new_figure, save, save_text
+from _logits import StoredOutputs, stored_outputs
+from _options import confidence_option, figure_command, out_option, settings_option, title_option, variant_option
 
 from testbed.commands.options import db_option, registry_option
-from testbed.entries.registry import Registry, load_registry
-from testbed.errors import StoreError, TestbedError
+from testbed.entries.registry import load_registry
+from testbed.errors import StoreError
 from testbed.stats.paired import difference, mcnemar
-from testbed.store.database import Store
 from testbed.store.opening import open_store
+from testbed.store.outputs import Outputs
 
 LEVEL = 0.05  # of the family of all settings together
 
@@ -44,20 +44,19 @@ class Compared:
 @db_option
 @registry_option
 @settings_option
-@click.option("--variant", default="", metavar="NAME", help="Results of partial runs, such as limit=500.")
-@click.option(
-    "--confidence", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
-)
+@variant_option
+@confidence_option(text="Of the intervals.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the numbers here.")
 @title_option
 @out_option("results/figures/compare")
 def main(
+    *,
     first: str,
     second: str,
     db: str | None,
     registry: tuple[str, ...],
     eval_settings: tuple[str, ...],
-    variant: str,
+    variant: str | None,
     confidence: float,
     json_file: Path | None,
     title: str | None,
@@ -68,33 +67,23 @@ def main(
     \b
         python plotting/compare.py digits_cnn digits_mlp --eval-settings 'digits.*'
     """
-    compared = compare(open_store(db), load_registry(registry), first, second, eval_settings, variant, confidence)
+    # Both at once: the variant that is meant must be the same for both.
+    stored = stored_outputs(open_store(db), load_registry(registry), [first, second], eval_settings, variant)
+    compared = compare(stored, first, second, confidence)
     if json_file is not None:
-        text = json.dumps([asdict(c) for c in compared], indent=1) + "\n"
-        write_text(json_file, text)
-        click.echo(f"wrote {json_file}")
-    save(forest(compared, first, second, confidence, title), out)
+        save_text(json_file, json.dumps([asdict(c) for c in compared], indent=1))
+    save(forest(compared, first, second, confidence, title, stored.variant), out)
 
 
-def compare(
-    store: Store,
-    registry: Registry,
-    first: str,
-    second: str,
-    eval_settings: tuple[str, ...] = (),
-    variant: str = "",
-    confidence: float = 0.95,
-) -> list[Compared]:
+def compare(stored: StoredOutputs, first: str, second: str, confidence: float = 0.95) -> list[Compared]:
     """Every setting that has logits of both, on the images both could read."""
-    found = {model: with_logits(store, [model], eval_settings, variant) for model in (first, second)}
-    one, other = ({e.eval_setting: e for e in found[model]} for model in (first, second))
+    one, other = ({e.eval_setting: e for e in stored.evaluations if e.model == model} for model in (first, second))
     compared = []
     for setting in sorted(one.keys() & other.keys()):
-        try:
-            pair = _same_images(*(answers(store, registry, found[setting]) for found in (one, other)))
-        except TestbedError as error:
-            click.echo(f"left out: {error}", err=True)
+        outputs = [stored.readable(evaluations[setting]) for evaluations in (one, other)]
+        if outputs[0] is None or outputs[1] is None:
             continue
+        pair = _same_images(outputs[0], outputs[1])
         if len(pair[0]):
             apart, test = difference(*pair, confidence), mcnemar(*pair)
             counts = (apart.n, test.only_first, test.only_second, test.p_value)
@@ -104,9 +93,11 @@ def compare(
     return mark_significant(compared)
 
 
-def _same_images(one: Answers, other: Answers) -> tuple[np.ndarray, np.ndarray]:
+def _same_images(one: Outputs, other: Outputs) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each was right, on the images that both have."""
     if np.array_equal(one.ids, other.ids):
         return one.correct, other.correct
+    # One of the two could not read some of the images.
     _, rows, other_rows = np.intersect1d(one.ids, other.ids, return_indices=True)
     return one.correct[rows], other.correct[other_rows]
 
@@ -122,7 +113,14 @@ def mark_significant(compared: list[Compared]) -> list[Compared]:
     return [Compared(**asdict(c) | {"significant": i in marked}) for i, c in enumerate(compared)]
 
 
-def forest(compared: list[Compared], first: str, second: str, confidence: float, title: str | None = None) -> Any:
+def forest(
+    compared: list[Compared],
+    first: str,
+    second: str,
+    confidence: float,
+    title: str | None = None,
+    variant: str = "",
+) -> Any:
     """A row per setting: the difference with its interval, filled where it is significant."""
     figure, ax = new_figure(7.2, 0.2 * len(compared) + 1.5)
     for place, c in enumerate(reversed(compared)):
@@ -151,7 +149,7 @@ def forest(compared: list[Compared], first: str, second: str, confidence: float,
         f"{len(compared)} settings, same images; bars: {100 * confidence:g} % intervals (Newcombe); p: McNemar, exact.",
         f"Filled where significant (Holm over all settings, 5 %): {first} better on {better}, {second} on {worse}.",
     ]
-    head(figure, title or f"{first} against {second}", notes)
+    head(figure, title or f"{first} against {second}", notes, variant)
     return figure
 
 

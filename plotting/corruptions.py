@@ -8,17 +8,8 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, head, legend_below, new_figure, save
-from _options import (
-    figure_command,
-    highlight_option,
-    out_option,
-    read_results,
-    settings_option,
-    source_options,
-    title_option,
-    types_option,
-)
+from _drawing import QUIET, head, legend_below, new_figure, new_panels, patch, reach, save
+from _options import figure_command, highlight_option, read_results, source_options, table_options
 from _results import Results
 from _settings import SEVERITY
 from _types import TYPES
@@ -26,6 +17,7 @@ from _types import TYPES
 from testbed.commands.options import registry_option
 from testbed.entries.registry import Registry, load_registry
 from testbed.errors import TestbedError
+from testbed.metrics import corruption_error
 from testbed.metrics.aggregates import CorruptionSummary
 
 FEW = 8  # so many models get a curve each
@@ -36,8 +28,6 @@ Family = dict[str, dict[int, str]]  # corruption to severity to setting
 @figure_command()
 @source_options
 @registry_option
-@settings_option
-@types_option
 @click.option(
     "--clean", metavar="SETTING", help="Severity 0.  [default: the setting without corruption, if there is one]"
 )
@@ -47,9 +37,9 @@ Family = dict[str, dict[int, str]]  # corruption to severity to setting
     help="Whose errors are 100 %.  [default: the baseline of the registered group, as AlexNet on imagenet-c]",
 )
 @highlight_option
-@title_option
-@out_option("results/figures/corruptions")
+@table_options("results/figures/corruptions")
 def main(
+    *,
     registry: tuple[str, ...],
     models: tuple[str, ...],
     eval_settings: tuple[str, ...],
@@ -67,10 +57,10 @@ def main(
         python plotting/corruptions.py --models 'digits_*' --eval-settings 'digits.*'
         python plotting/corruptions.py --eval-settings 'imagenet-c.*_on-disk' --highlight resnet50
     """
-    results = read_results(options)
+    results = read_results(options, models, eval_settings)
     results = results.keep(results.chosen(models, types))
     base, family = chosen_family(results, eval_settings)
-    strong = results.matching(highlight) if highlight else np.zeros(len(results.points), dtype=bool)
+    strong = results.highlighted(highlight)
     clean = clean or clean_of(base, results.settings)
     save(curves(results, base, family, clean, strong, title), out.with_name(f"{out.name}-curves"))
     errors, words = reference_errors(results, load_registry(registry), family, reference_model)
@@ -82,10 +72,10 @@ def chosen_family(results: Results, patterns: tuple[str, ...]) -> tuple[str, Fam
     names = dict.fromkeys(n for p in patterns or ("*",) for n in results.column(p).settings)
     families: dict[str, Family] = {}
     for name in names:
-        found = SEVERITY.fullmatch(name)
-        if found:
-            family = families.setdefault(f"{found['base']}{found['suffix'] or ''}", {})
-            family.setdefault(found["corruption"], {})[int(found["severity"])] = name
+        parts = SEVERITY.fullmatch(name)
+        if parts:
+            family = families.setdefault(f"{parts['base']}{parts['suffix'] or ''}", {})
+            family.setdefault(parts["corruption"], {})[int(parts["severity"])] = name
     if not families:
         raise TestbedError("no setting here is named BASE.CORRUPTION.SEVERITY, such as digits.contrast.3")
     chosen = max(families, key=lambda key: sum(map(len, families[key].values())))
@@ -107,12 +97,10 @@ def curves(
     results: Results, base: str, family: Family, clean: str | None, strong: np.ndarray, title: str | None = None
 ) -> Any:
     """A panel per corruption: a curve per model where they are few, else the mean of each type and highlighted ones."""
-    columns = min(len(family), 5)
-    rows = -(-len(family) // columns)
-    figure, axes = new_figure(max(2.1 * columns, 6.5), 1.75 * rows + 1.4, rows, columns, sharey=True, squeeze=False)
+    panels = new_panels(len(family), 5, size=(2.1, 1.75), room=(6.5, 1.4), sharey=True)
     each = len(results.points) <= FEW
     handles: dict[str, Any] = {}
-    for ax, (corruption, severities) in zip(axes.flat, sorted(family.items()), strict=False):
+    for ax, (corruption, severities) in zip(panels.each, sorted(family.items()), strict=True):
         levels = ({0: clean} if clean else {}) | dict(sorted(severities.items()))
         places = [results.settings.index(name) for name in levels.values()]
         numbers = results.value[:, places], results.low[:, places], results.high[:, places]
@@ -124,19 +112,18 @@ def curves(
         ax.set_title(corruption.replace("_", " "), fontsize=8.5)
         ax.set_xticks(list(levels))
         ax.tick_params(labelsize=7.5)
-    for ax in axes.flat[len(family) :]:
-        ax.set_visible(False)
-    for ax in axes[:, 0]:
-        ax.set_ylabel(f"{results.metric}, %" if results.is_accuracy else results.metric)
-    for ax in axes.flat[: len(family)][-columns:]:
+    for ax in panels.left:
+        ax.set_ylabel(results.axis_label)
+    for ax in panels.bottom:
         ax.set_xlabel("severity" + (f" (0: {clean})" if clean else ""), fontsize=8)
-    legend_below(figure, list(handles.values()), 4)
+    legend_below(panels.figure, list(handles.values()), 4)
     bands = f"{100 * results.confidence:g} % intervals" if each else "the middle 80 % of the models"
     places = [results.settings.index(name) for severities in family.values() for name in severities.values()]
     models = np.isfinite(results.value[:, places]).any(axis=1).sum()
     note = f"{models} models; {'a curve each' if each else 'the mean of each type'}; bands: {bands}."
-    head(figure, title or f"Accuracy by severity: {base}", [note])
-    return figure
+    what = "Accuracy" if results.is_accuracy else results.metric
+    head(panels.figure, title or f"{what} by severity: {base}", [note], results.variant)
+    return panels.figure
 
 
 def _curve_each(
@@ -154,9 +141,11 @@ def _curve_each(
 
 def _curve_types(ax: Any, results: Results, levels: list[int], value: np.ndarray) -> dict[str, Any]:
     handles = {}
+    # A model that lacks a severity would bend the mean there.
     whole = np.isfinite(value).all(axis=1)
     for kind in TYPES.values():
         rows = whole & np.array([p.type == kind.tag for p in results.points])
+        # The middle 80 % of two models says nothing.
         if rows.sum() < 3:
             continue
         (handles[kind.tag],) = ax.plot(levels, value[rows].mean(axis=0), color=kind.color, label=kind.label)
@@ -191,10 +180,12 @@ def reference_errors(
         sums = {
             c: float((100 - results.column(",".join(s.values())).value[rows[0]]) * len(s)) for c, s in family.items()
         }
+        # What the reference makes no error on cannot be relative to it.
         known = {corruption: error for corruption, error in sums.items() if error > 0}
         return known, f"relative to {results.points[rows[0]].label}"
     declared = _declared(registry, family)
     if declared is not None:
+        # A corruption counts only with all severities that the baseline was summed over.
         errors = declared.baseline.items()
         whole = {c: 100 * sum(e) for c, e in errors if len(family.get(c, ())) == len(e)}
         return whole, f"relative to {declared.baseline_model}"
@@ -216,13 +207,13 @@ def _declared(registry: Registry, family: Family) -> CorruptionSummary | None:
 def mean_corruption_error(
     results: Results, family: Family, errors: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """mCE in percent of every point (Hendrycks and Dietterich 2019) with its interval; NaN where one is missing."""
-    parts = []
-    for corruption, reference in errors.items():
-        column = results.column(",".join(family[corruption].values()))
-        scale = 100 * len(column.settings) / reference
-        parts.append([scale * (100 - column.value), scale * (100 - column.high), scale * (100 - column.low)])
-    value, low, high = np.mean(parts, axis=0)
+    """mCE in percent of every point with its interval; NaN where one is missing."""
+    accuracies = {}
+    for corruption in errors:
+        columns = [results.column(setting) for setting in family[corruption].values()]
+        ends = [np.stack([getattr(c, end) for c in columns], axis=-1) for end in ("value", "low", "high")]
+        accuracies[corruption] = np.stack(ends)
+    value, low, high = corruption_error.mean_corruption_error(accuracies, errors)
     return value, low, high
 
 
@@ -245,9 +236,9 @@ def bars(
     figure, ax = new_figure(7.2, 0.19 * len(chosen) + 1.5)
     places = np.arange(len(chosen))[::-1]
     colors = [TYPES[results.points[i].type].color for i in chosen]
-    reach = np.nan_to_num(np.maximum([value[chosen] - low[chosen], high[chosen] - value[chosen]], 0))
-    ax.barh(places, value[chosen], xerr=reach, color=colors, alpha=0.8, height=0.75, error_kw={"elinewidth": 0.8})
-    for place, i, right in zip(places, chosen, reach[1], strict=True):
+    ends = reach(value[chosen], low[chosen], high[chosen])
+    ax.barh(places, value[chosen], xerr=ends, color=colors, alpha=0.8, height=0.75, error_kw={"elinewidth": 0.8})
+    for place, i, right in zip(places, chosen, ends[1], strict=True):
         ax.text(value[i] + right, place, f" {value[i]:.1f}", va="center", fontsize=7, color=QUIET)
     names = [results.points[i].label for i in chosen]
     ax.set_yticks(places, names, fontsize=7)
@@ -256,21 +247,15 @@ def bars(
     ax.grid(visible=False, axis="y")
     ax.set_xlabel("mean corruption error, %: lower is better")
     kinds = dict.fromkeys(results.points[i].type for i in chosen)
-    legend_below(figure, [_patch(kind) for kind in kinds])
+    legend_below(figure, [patch(TYPES[kind].color, TYPES[kind].label, 0.8) for kind in kinds])
     some = "" if len(chosen) == len(order) else f"; the best {MOST_BARS} of {len(order)} models, and highlighted ones"
     note = f"Over {len(errors)} corruptions, {words}{some}. Bars: {100 * results.confidence:g} % intervals."
-    head(figure, title or "Mean corruption error", [note])
+    head(figure, title or "Mean corruption error", [note], results.variant)
     return figure
 
 
 def _best_and_strong(order: np.ndarray, strong: np.ndarray) -> np.ndarray:
     return np.array([row for place, row in enumerate(order) if place < MOST_BARS or strong[row]])
-
-
-def _patch(kind: str) -> Any:
-    from matplotlib.patches import Patch
-
-    return Patch(color=TYPES[kind].color, alpha=0.8, label=TYPES[kind].label)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
 import click
 import numpy as np
 from _drawing import head, new_figure, save
-from _options import db_option, figure_command, out_option, title_option
+from _options import db_option, figure_command, out_option, title_option, variant_option
 
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.explain.drawing import DeletionCurve, draw
 from testbed.metrics.contrastive import INVALID
-from testbed.store import queries
+from testbed.store.evaluation import OWN
+from testbed.store.find import find_one
+from testbed.store.measuring import read_outputs
 from testbed.store.opening import open_store
 
 
@@ -24,16 +27,17 @@ from testbed.store.opening import open_store
 @click.option("--image", metavar="ID", help="Image by its path, or a part that only one has.  [default: the first]")
 @click.option("--class", "class_index", type=int, metavar="INDEX", help="Explained class.  [default: the likeliest]")
 @db_option
-@click.option("--variant", default="", metavar="NAME", help="Results of partial runs, such as limit=50.")
+@variant_option
 @title_option
 @out_option("results/figures/deletion_curve")
 def main(
+    *,
     model: str,
     eval_setting: str,
     image: str | None,
     class_index: int | None,
     db: str | None,
-    variant: str,
+    variant: str | None,
     title: str | None,
     out: Path,
 ) -> None:
@@ -43,25 +47,27 @@ def main(
 
     \b
         python eval.py --models resnet50 --eval-settings explanations:gradcam,curves=true@imagenet-samples --limit 5
-        python plotting/deletion_curve.py --model resnet50 --variant limit=5 \\
+        python plotting/deletion_curve.py --model resnet50 \\
             --eval-setting explanations:gradcam,curves=true@imagenet-samples
     """
     store = open_store(db)
-    stored = queries.stored_logits(store, queries.completed(store, model, eval_setting, variant))
-    if "curve_deleted" not in stored.extras:
+    evaluation = find_one(store, model, eval_setting, variant, source=OWN)
+    # Explanations are measured on images, so they have files of their own and never those of another setting.
+    outputs = read_outputs(store.folder, evaluation) if evaluation.logits_path else None
+    if outputs is None or "curve_deleted" not in outputs.extras:
         raise StoreError(f"{model} on {eval_setting} kept no curves: run it with curves=true in the setting's name")
-    row = chosen_row(stored.samples.ids, image)
-    column = chosen_column(stored.extras, row, class_index)
-    curve = curve_of(stored.extras, row, column, class_names(stored.logits.shape[1]))
+    row = chosen_row(outputs.ids, image)
+    column = chosen_column(outputs.extras, row, class_index)
+    curve = curve_of(outputs.extras, row, column, class_names(outputs.columns))
     figure, axes = new_figure(11, 7.0)
     axes.remove()
     draw(figure, curve)
     share = 100 * curve.n_salient / curve.heatmap.size
     notes = [
-        f"{model}, {eval_setting}; {stored.samples.ids[row]}. {share:.2f} % of the pixels are salient; "
+        f"{model}, {eval_setting}; {outputs.ids[row]}. {share:.2f} % of the pixels are salient; "
         f"{len(curve.deleted)} points. CAUC: lower is better; CDROP: higher is better."
     ]
-    head(figure, title or f"{curve.positive_name} rather than {curve.contrast_name}", notes)
+    head(figure, title or f"{curve.positive_name} rather than {curve.contrast_name}", notes, evaluation.variant)
     save(figure, out)
 
 
@@ -69,15 +75,15 @@ def chosen_row(ids: np.ndarray, image: str | None) -> int:
     """The image that is meant."""
     if image is None:
         return 0
-    found = [i for i, name in enumerate(ids) if name == image] or [i for i, name in enumerate(ids) if image in name]
-    if not found:
+    rows = [i for i, name in enumerate(ids) if name == image] or [i for i, name in enumerate(ids) if image in name]
+    if not rows:
         raise UnknownName(f"no image '{image}' among {len(ids)}{near_names(image, map(str, ids))}")
-    if len(found) > 1:
-        raise UnknownName(f"'{image}' is part of {len(found)} images' names, such as {ids[found[0]]}, {ids[found[1]]}")
-    return found[0]
+    if len(rows) > 1:
+        raise UnknownName(f"'{image}' is part of {len(rows)} images' names, such as {ids[rows[0]]}, {ids[rows[1]]}")
+    return rows[0]
 
 
-def chosen_column(extras: dict[str, np.ndarray], row: int, class_index: int | None) -> int:
+def chosen_column(extras: Mapping[str, np.ndarray], row: int, class_index: int | None) -> int:
     """The explained class that is meant: one whose map could be measured."""
     first = extras["positive"][row, :, 0]
     explained = [int(c) for c in first if c >= 0]
@@ -90,8 +96,10 @@ def chosen_column(extras: dict[str, np.ndarray], row: int, class_index: int | No
     raise StoreError(f"no map of this image can be drawn: {', '.join(sorted(reasons))}")
 
 
-def curve_of(extras: dict[str, np.ndarray], row: int, column: int, names: dict[int, str]) -> DeletionCurve:
+def curve_of(extras: Mapping[str, np.ndarray], row: int, column: int, names: dict[int, str]) -> DeletionCurve:
+    """The stored curve of one map; class numbers stand where there are no names."""
     deleted = extras["curve_deleted"][row, column]
+    # Curves are kept in arrays of one length; -1 fills the shorter ones.
     there = deleted >= 0
 
     def words(classes: np.ndarray, otherwise: str) -> str:

@@ -7,27 +7,14 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import draw_names, draw_points, head, legend_below, new_figure, save, wrapped
+from _drawing import draw_names, draw_points, head, legend_below, named_rows, new_figure, save, wrapped
 from _lines import Choice, fit_line, robustness, shown
-from _options import (
-    figure_command,
-    highlight_option,
-    line_options,
-    names_option,
-    out_option,
-    read_choice,
-    read_results,
-    source_options,
-    title_option,
-    types_option,
-)
+from _options import figure_command, line_options, point_options, read_choice, read_results, source_options
 from _results import Column, Results
 from _settings import reference_of
 
 from testbed.errors import TestbedError
 from testbed.stats.effective_robustness import robustness_correlation
-
-FEW = 12  # so many models are named unasked
 
 
 @figure_command()
@@ -39,14 +26,11 @@ FEW = 12  # so many models are named unasked
 @click.option("--reference-x", metavar="SETTING", help="The same for x alone.")
 @click.option("--reference-y", metavar="SETTING", help="The same for y alone.")
 @source_options
-@types_option
 @click.option("--standard/--no-standard", default=False, help="Show the models of the line too.")
 @line_options
-@highlight_option
-@names_option
-@title_option
-@out_option("results/figures/effective_robustness")
+@point_options("results/figures/effective_robustness")
 def main(
+    *,
     x_name: str,
     y_name: str,
     reference: str | None,
@@ -66,14 +50,15 @@ def main(
     \b
         python plotting/effective_robustness.py --x avg_corruptions --y imagenetv2-matched-frequency-format-val
     """
-    results = read_results(options)
+    results = read_results(options, models, (x_name, y_name))
     choice = read_choice(results, options)
     x = rho_column(results, x_name, reference_x or reference, choice)
     y = rho_column(results, y_name, reference_y or reference, choice)
     rows = np.isfinite(x.value) & np.isfinite(y.value) & results.chosen(models, types)
+    # The models of the line lie around 0 because the line goes through them.
     if not standard:
         rows &= np.array([p.type != choice.type for p in results.points])
-    save(rho_against_rho(results, x, y, rows, choice, highlight, names, title), out)
+    save(rho_against_rho(results, x, y, rows, choice, highlight=highlight, names=names, title=title), out)
 
 
 def rho_column(results: Results, shift: str, reference: str | None, choice: Choice) -> Column:
@@ -86,6 +71,7 @@ def rho_column(results: Results, shift: str, reference: str | None, choice: Choi
     line = fit_line(results, base, shifted, choice)
     if line is None:
         raise TestbedError(f"fewer than 3 {choice.words} models have both {base.label} and {shifted.label}: no line")
+    # Below --min-x no line was fitted, and a distance to it means nothing.
     values = [np.where(shown(base, shifted, choice), v, np.nan) for v in robustness(line, base, shifted)]
     return Column(f"{shifted.label}, points above the line on {base.label}", shifted.settings, *values, shifted.n)
 
@@ -96,6 +82,7 @@ def rho_against_rho(
     y: Column,
     rows: np.ndarray,
     choice: Choice,
+    *,
     highlight: tuple[str, ...] = (),
     names: bool | None = None,
     title: str | None = None,
@@ -103,18 +90,18 @@ def rho_against_rho(
     """The figure."""
     if not rows.any():
         raise TestbedError(f"no model has effective robustness under both {x.label} and {y.label}")
-    strong = results.matching(highlight) if highlight else np.zeros(len(rows), dtype=bool)
+    strong = results.highlighted(highlight)
     figure, ax = new_figure()
-    handles = draw_points(ax, results, x, y, rows, None, None, strong)
+    handles = draw_points(ax, results, x, y, rows=rows, strong=strong)
     ax.axhline(0, color="0.3", linewidth=0.9, zorder=1)
     ax.axvline(0, color="0.3", linewidth=0.9, zorder=1)
     ax.set_xlabel(x.label)
     ax.set_ylabel("\n".join(wrapped(y.label, 56)))
     ax.margins(0.06)
     legend_below(figure, handles)
-    head(figure, title or "Effective robustness under two shifts", notes(x, y, rows, choice))
-    named = rows if (rows.sum() <= FEW if names is None else names) else rows & strong
-    draw_names(ax, results, x, y, named.nonzero()[0], None, None)
+    head(figure, title or "Effective robustness under two shifts", notes(x, y, rows, choice), results.variant)
+    # Last: legend and title move the axes, and names are placed in pixels.
+    draw_names(ax, results, x, y, named=named_rows(rows, strong, names))
     return figure
 
 
@@ -123,10 +110,13 @@ def notes(x: Column, y: Column, rows: np.ndarray, choice: Choice) -> list[str]:
     bars = f"{100 * choice.confidence:g} % intervals over models and images"
     what = f"Percentage points above the line through {choice.words} models; bars: {bars}."
     try:
-        found = robustness_correlation(x.value[rows], y.value[rows], choice.confidence)
+        correlation = robustness_correlation(x.value[rows], y.value[rows], choice.confidence)
     except ValueError:
         return [what, f"{rows.sum()} models: too few for a correlation."]
-    return [what, f"{found.n} models, Pearson's r = {found.r:.2f} [{found.low:.2f}, {found.high:.2f}]."]
+    return [
+        what,
+        f"{correlation.n} models, Pearson's r = {correlation.r:.2f} [{correlation.low:.2f}, {correlation.high:.2f}].",
+    ]
 
 
 if __name__ == "__main__":

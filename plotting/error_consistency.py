@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, head, legend_below, new_figure, save
+from _drawing import QUIET, head, legend_below, new_figure, reach, save
 from _observers import PEOPLE_COLOR, PEOPLE_MARKER, model_style, observers_option
 from _options import figure_command, many, out_option, title_option
 
@@ -18,7 +18,8 @@ from testbed.entries.registry import load_registry
 from testbed.errors import StoreError
 from testbed.metrics import consistency
 from testbed.metrics.categories16 import AGGREGATIONS
-from testbed.store import queries
+from testbed.store.evaluation import OWN
+from testbed.store.find import matches, meant_variant
 from testbed.store.opening import open_store
 from testbed.studies.people.observers import PEOPLE, Panel, panel
 
@@ -34,6 +35,7 @@ from testbed.studies.people.observers import PEOPLE, Panel, panel
 @title_option
 @out_option("results/figures/error_consistency")
 def main(
+    *,
     db: str | None,
     registry: tuple[str, ...],
     models: tuple[str, ...],
@@ -54,10 +56,13 @@ def main(
     chosen = [*models, people] if models else None
     names = settings or ("cue-conflict",)
     panels = [panel(store, entries, name, chosen, aggregation, every_condition=kind == "lines") for name in names]
+    # The same question as in `panel`, which takes the variant that is meant and does not tell it.
+    variants = dict.fromkeys(meant_variant(store, chosen, [name], OWN) for name in names)
+    variant = ", ".join(filter(None, variants))
     if kind == "heat":
-        figure = heat_map(*pairwise(panels, people), names, title)
+        figure = heat_map(*pairwise(panels, people), names, title, variant)
     else:
-        figure = line_plot(lines(panels, people), title)
+        figure = line_plot(lines(panels, people), title, variant)
     save(figure, out)
 
 
@@ -67,7 +72,7 @@ def main(
 def pairwise(panels: Sequence[Panel], people: str = PEOPLE) -> tuple[list[str], np.ndarray]:
     """Observers that are in all sets, people first, and the error consistency of each two, averaged over sets."""
     common = [n for n in panels[0].observers if all(n in p.observers for p in panels)]
-    names = sorted(common, key=lambda n: (not queries.matches(n, [people]), n))
+    names = sorted(common, key=lambda n: (not matches(n, [people]), n))
     if len(names) < 2:
         raise StoreError(f"expected at least two observers in all of the sets, got {', '.join(names) or 'none'}")
     total = np.ones((len(names), len(names)))
@@ -82,10 +87,13 @@ def pairwise(panels: Sequence[Panel], people: str = PEOPLE) -> tuple[list[str], 
     return names, total
 
 
-def heat_map(names: Sequence[str], kappa: np.ndarray, settings: Sequence[str], title: str | None = None) -> Any:
+def heat_map(
+    names: Sequence[str], kappa: np.ndarray, settings: Sequence[str], title: str | None = None, variant: str = ""
+) -> Any:
     """One square per pair, with its number where there is room."""
     side = 2.6 + 0.42 * len(names)
     figure, ax = new_figure(side + 0.8, side)
+    # Everybody agrees with himself: the diagonal would set the range of the colours.
     shown = np.where(np.eye(len(names), dtype=bool), np.nan, kappa)
     limit = max(0.1, float(np.nanmax(np.abs(shown))))
     image = ax.imshow(shown, cmap="RdBu_r", vmin=-limit, vmax=limit)
@@ -108,7 +116,8 @@ def heat_map(names: Sequence[str], kappa: np.ndarray, settings: Sequence[str], t
                         color="white" if dark else "0.1",
                     )
     figure.colorbar(image, ax=ax, label="error consistency (κ)", shrink=0.8)
-    head(figure, title or "Error consistency", [f"{', '.join(settings)}. 0: as accuracies alone would agree."])
+    notes = [f"{', '.join(settings)}. 0: as accuracies alone would agree."]
+    head(figure, title or "Error consistency", notes, variant)
     return figure
 
 
@@ -135,7 +144,7 @@ def lines(panels: Sequence[Panel], people: str = PEOPLE, resamples: int = 500) -
         only = panels[0]
         spots = [(c, only, [correct]) for c, correct in zip(only.conditions, only.correct, strict=True)]
     models = [n for n in panels[0].observers if all(n in p.observers for p in panels)]
-    models = [n for n in models if not queries.matches(n, [people])]
+    models = [n for n in models if not matches(n, [people])]
     crowds = [p.rows(people) for _, p, _ in spots]
     if not all(crowds):
         raise StoreError(f"no observer matches '{people}': db.py --import-decisions takes people in")
@@ -151,26 +160,27 @@ def lines(panels: Sequence[Panel], people: str = PEOPLE, resamples: int = 500) -
 
 
 def _line(label: str, spots: Any, pairs: Any, resamples: int, color: str, marker: str) -> Line:
-    found = [
+    estimates = [
         consistency.averaged([consistency.draws(correct, chosen, resamples)]).error
         for (_, _, correct), chosen in zip(spots, pairs, strict=True)
     ]
-    value, low, high = (np.array([getattr(e, k) for e in found], dtype=float) for k in ("value", "ci_low", "ci_high"))
+    ends = ("value", "ci_low", "ci_high")
+    value, low, high = (np.array([getattr(e, end) for e in estimates], dtype=float) for end in ends)
     return Line(label, [place for place, _, _ in spots], value, low, high, color, marker)
 
 
-def line_plot(drawn: Sequence[Line], title: str | None = None) -> Any:
+def line_plot(drawn: Sequence[Line], title: str | None = None, variant: str = "") -> Any:
     """One line per observer, bars for the 95 % interval over pictures."""
     figure, ax = new_figure(7.2, 4.8)
     handles = []
     for i, line in enumerate(drawn):
+        # Side by side, so that no bar hides another.
         x = np.arange(len(line.places)) + 0.04 * (i - len(drawn) / 2)
-        reach = np.stack([line.value - line.low, line.high - line.value])
         handles.append(
             ax.errorbar(
                 x,
                 line.value,
-                yerr=np.maximum(reach, 0),
+                yerr=reach(line.value, line.low, line.high),
                 color=line.color,
                 marker=line.marker,
                 ms=5,
@@ -183,7 +193,8 @@ def line_plot(drawn: Sequence[Line], title: str | None = None) -> Any:
     ax.set_xlim(-0.5, len(drawn[0].places) - 0.5)
     ax.set_ylabel("error consistency with people (κ)")
     legend_below(figure, handles)
-    head(figure, title or "Error consistency with people", ["0: as accuracies alone would agree; 1: the same errors."])
+    notes = ["0: as accuracies alone would agree; 1: the same errors."]
+    head(figure, title or "Error consistency with people", notes, variant)
     return figure
 
 

@@ -7,21 +7,25 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from _drawing import write_text
+from _drawing import variant_notes
 from _lines import NOT_ON_THE_LINE
 from _options import figure_command, source_options, title_option, types_option
-from _results import OWN, Point, Results, load
+from _results import Point, Results, Words, load
 from _settings import AVERAGES, SEVERITY, weights_of
 from _types import STANDARD, TYPES
 
-from testbed.store import queries
+from testbed.data.writing import write_text, writing_to
 from testbed.store.database import Store
+from testbed.store.evaluation import OWN, Evaluation, Provenance
+from testbed.store.find import find, many_objects, matches
 from testbed.store.opening import open_store
 
 PAGE = Path(__file__).resolve().parent / "explorer_page"
@@ -35,7 +39,8 @@ _TOLD = {
     "weights_sha256": "weights sha256",
     "dataset_fingerprint": "data fingerprint",
 }
-_QUIET = ("arrays_sha256", "bad_rows")
+_QUIET = ("arrays_sha256", "bad_rows", "other")  # `other` is told by its own keys
+_PROVENANCE = tuple(f.name for f in fields(Provenance) if f.name not in _QUIET)
 Facts = list[tuple[str, str]]
 
 
@@ -47,6 +52,7 @@ Facts = list[tuple[str, str]]
     "--out", type=click.Path(path_type=Path), default=Path("results/explorer.html"), show_default=True, metavar="FILE"
 )
 def main(
+    *,
     db: str | None,
     models: tuple[str, ...],
     types: tuple[str, ...],
@@ -60,10 +66,11 @@ def main(
         python plotting/explorer.py --out results/explorer.html
     """
     store = open_store(db)
-    results = load(store, **options)
+    results = load(store, **options, words=Words(models))
     results = results.keep(results.chosen(models, types))
-    text = page(page_data(store, results, options["variant"]), title or "Robustness testbed")
-    write_text(out, text)
+    text = page(page_data(store, results), title or "Robustness testbed")
+    with writing_to(out):
+        write_text(out, text)
     click.echo(f"wrote {out}: {len(results.points)} models, {len(results.settings)} settings, {len(text) / 1e6:.1f} MB")
 
 
@@ -85,7 +92,7 @@ def page(data: dict[str, Any], title: str) -> str:
     }
     # One pass, so that nothing in the data can be taken for a placeholder.
     template = (PAGE / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
 
 
 def embedded(data: Any) -> str:
@@ -101,19 +108,21 @@ def _hash(text: str) -> str:
 # ---- the data --------------------------------------------------------------------------------------------
 
 
-def page_data(store: Store, results: Results, variant: str = "") -> dict[str, Any]:
+def page_data(store: Store, results: Results) -> dict[str, Any]:
     """Everything the page knows: columns of numbers rounded to what can be seen, and facts told once."""
     sources = sorted({p.source for p in results.points})
+    # Legends show only the types that are there, in their fixed order.
     used = [tag for tag in TYPES if any(p.type == tag for p in results.points)]
-    facts = model_facts(store, results.points, variant)
-    told = list(dict.fromkeys(json.dumps(f) for f in facts))
+    with many_objects():
+        facts = [json.dumps(f) for f in model_facts(store, results.points, results.variant)]
+    told = {text: place for place, text in enumerate(dict.fromkeys(facts))}
     averages = _averages(results)
     columns = [results.column(name) for name in results.settings]
     counts = [c.n.tolist() if len(set(c.n.tolist())) > 1 else int(c.n[0]) for c in columns]
     return {
         "summary": _summary(results, sources),
         "metric": results.metric,
-        "unit": "%" if results.is_accuracy else "",
+        "unit": results.kind.unit if results.kind.unit in ("", "%") else f" {results.kind.unit}",
         "most": 100 if results.is_accuracy else float(np.nanmax(results.value)),
         "confidence": results.confidence,
         "start": _start(results, averages),
@@ -122,7 +131,7 @@ def page_data(store: Store, results: Results, variant: str = "") -> dict[str, An
             {name: getattr(TYPES[tag], name) for name in ("tag", "label", "color", "dark", "marker")} for tag in used
         ],
         "models": [
-            [p.model, p.label, sources.index(p.source), used.index(p.type), _on_line(p), told.index(json.dumps(f))]
+            [p.model, p.label, sources.index(p.source), used.index(p.type), _on_line(p), told[f]]
             for p, f in zip(results.points, facts, strict=True)
         ],
         "facts": [json.loads(f) for f in told],
@@ -130,27 +139,27 @@ def page_data(store: Store, results: Results, variant: str = "") -> dict[str, An
         "averages": {
             n: [[results.settings.index(s), w] for s, w in weights.items()] for n, weights in averages.items()
         },
-        "values": [_rounded(c.value, 5) for c in columns],
-        "below": [_rounded(c.value - c.low, 5) for c in columns],
-        "above": [_rounded(c.high - c.value, 5) for c in columns],
+        "values": [_rounded(c.value) for c in columns],
+        "below": [_rounded(c.value - c.low) for c in columns],
+        "above": [_rounded(c.high - c.value) for c in columns],
         "n": counts,
     }
 
 
-def _rounded(values: np.ndarray, digits: int) -> list[float | None]:
-    return [None if np.isnan(v) else int(v) if v == int(v) else round(float(v), digits) for v in values]
+def _rounded(values: np.ndarray, digits: int = 5) -> list[float | None]:
+    """To what can be seen; whole numbers without a point, which a page of 100,000 numbers is smaller for."""
+    return [None if v != v else int(v) if v == int(v) else v for v in np.round(values, digits).tolist()]
 
 
 def _on_line(point: Point) -> int:
     """Whether the line may go through the point: standard, and none of the trainings the published line leaves out."""
-    return int(point.type == STANDARD and not queries.matches(point.model, NOT_ON_THE_LINE))
+    return int(point.type == STANDARD and not matches(point.model, NOT_ON_THE_LINE))
 
 
 def _averages(results: Results) -> dict[str, dict[str, float]]:
     """Published averages that can be had here, and the mean over each family of corruptions that has none."""
     known = set(results.settings)
-    found = {name: parts for name, parts in AVERAGES.items() if known.issuperset(s for part in parts for s in part)}
-    names = list(found)
+    names = [name for name, parts in AVERAGES.items() if known.issuperset(s for part in parts for s in part)]
     bases = sorted({match["base"] for s in results.settings if (match := SEVERITY.fullmatch(s))})
     names += [f"{base}.*" for base in bases if base != "imagenet-c" or not names]
     return {name: weights_of(name, results.settings) for name in names}
@@ -170,54 +179,64 @@ def _start(results: Results, averages: dict[str, Any]) -> dict[str, str]:
 
 def _summary(results: Results, sources: list[str]) -> str:
     cells = int(np.isfinite(results.value).sum())
-    return (
-        f"{cells:,} results ({results.metric}) of {len(results.points)} models on {len(results.settings)} settings; "
-        f"sources: {', '.join(sources)}; intervals: {100 * results.confidence:g} %; made {date.today().isoformat()}."
-    )
+    told = [
+        *variant_notes(results.variant),
+        f"{cells:,} results ({results.axis_label}) of {len(results.points)} models on {len(results.settings)} settings",
+        f"sources: {', '.join(sources)}",
+        f"intervals: {100 * results.confidence:g} %",
+        f"made {date.today().isoformat()}.",
+    ]
+    return "; ".join(told)
 
 
-def model_facts(store: Store, points: list[Point], variant: str = "") -> list[Facts]:
+def model_facts(store: Store, points: Sequence[Point], variant: str = "") -> list[Facts]:
     """Where each model's numbers come from; an import says the same of all its models."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for evaluation in queries.evaluations(store, variant=variant, source=OWN):
-        if evaluation.status == "completed":
-            found.setdefault((OWN, evaluation.model), []).append(evaluation.row)
-    imports: dict[str, Facts] = {}
+    own: dict[str, list[Evaluation]] = {point.model: [] for point in points if point.source == OWN}
+    if own:
+        for evaluation in find(store, list(own), variant=variant, source=OWN):
+            own[evaluation.model].append(evaluation)
+    imports = {source: _import_facts(store, points, source, variant) for source in {p.source for p in points} - {OWN}}
     facts = []
     for point in points:
         tags = [("tags", ", ".join(point.tags))] if point.tags else []
-        if point.source == OWN:
-            facts.append(tags + shared_facts(found[OWN, point.model]))
-            continue
-        if point.source not in imports:
-            first = queries.evaluations(store, point.model, source=point.source)[0].row
-            told = shared_facts([first])
-            imports[point.source] = [("imported" if label == "finished" else label, text) for label, text in told]
-        facts.append(tags + imports[point.source])
+        told = shared_facts(own[point.model]) if point.source == OWN else imports[point.source]
+        facts.append(tags + told)
     return facts
 
 
-def shared_facts(rows: list[dict[str, Any]]) -> Facts:
+def _import_facts(store: Store, points: Sequence[Point], source: str, variant: str) -> Facts:
+    model = next(p.model for p in points if p.source == source)
+    told = shared_facts(find(store, [model], variant=variant, source=source)[:1])
+    return [("imported" if label == "finished" else label, text) for label, text in told]
+
+
+def shared_facts(evaluations: Sequence[Evaluation]) -> Facts:
     """What evaluations share, and the range of what they do not."""
     facts: Facts = []
     for key, label in _TOLD.items():
-        facts += _told(label, [row[key] for row in rows])
-    provenance = [dict(row["provenance"] or {}) for row in rows]
-    for key in dict.fromkeys(k for p in provenance for k in p if k not in _QUIET):
-        facts += _told(key.replace("_", " "), [p.get(key) for p in provenance])
+        facts += _told(label, [getattr(e, key) for e in evaluations])
+    provenance = [e.provenance for e in evaluations]
+    for key in _PROVENANCE:
+        facts += _told(key.replace("_", " "), [getattr(p, key) for p in provenance])
+    for key in dict.fromkeys(key for p in provenance for key in p.other):
+        facts += _told(key.replace("_", " "), [p.other.get(key) for p in provenance])
     return facts
 
 
-def _told(label: str, values: list[Any]) -> Facts:
-    texts = sorted({_text(v) for v in values if v not in (None, "", [], {})})
+def _told(label: str, values: Sequence[Any]) -> Facts:
+    # Neighbours are mostly alike, and to compare them takes less time than to write each as text.
+    distinct = [v for v, before in zip(values, [None, *values], strict=False) if v != before]
+    texts = sorted({_text(v) for v in distinct if v not in (None, "", (), [], {})})
     if not texts:
         return []
     return [(label, texts[0] if len(texts) == 1 else f"{texts[0]} … {texts[-1]} ({len(texts)} different)")]
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return ", ".join(f"{k} {v}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 

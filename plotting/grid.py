@@ -8,15 +8,7 @@ from typing import Any
 import click
 import numpy as np
 from _drawing import QUIET, head, new_figure, save
-from _options import (
-    figure_command,
-    out_option,
-    read_results,
-    settings_option,
-    source_options,
-    title_option,
-    types_option,
-)
+from _options import figure_command, read_results, source_options, table_options
 from _results import Column, Results
 from _settings import AVERAGES, without_severity
 from _types import TYPES
@@ -29,16 +21,14 @@ MOST_NUMBERS = 700  # cells that are written out
 
 @figure_command()
 @source_options
-@settings_option
-@types_option
 @click.option("--sort", metavar="SETTING", help="Order models by this setting.  [default: by their mean]")
 @click.option(
     "--severities/--mean-severities", default=None, help="All severities, or their mean.  [default: mean if many]"
 )
 @click.option("--names/--no-names", default=None, help="Name all models.  [default: up to 70]")
-@title_option
-@out_option("results/figures/grid")
+@table_options("results/figures/grid")
 def main(
+    *,
     models: tuple[str, ...],
     eval_settings: tuple[str, ...],
     types: tuple[str, ...],
@@ -54,7 +44,7 @@ def main(
     \b
         python plotting/grid.py --models 'digits_*' --eval-settings 'digits*'
     """
-    results = read_results(options)
+    results = read_results(options, models, eval_settings)
     results = results.keep(results.chosen(models, types))
     columns = chosen_columns(results, eval_settings, severities)
     order = ordered_rows(results, columns, results.column(sort) if sort else None)
@@ -85,11 +75,12 @@ def ordered_rows(results: Results, columns: list[Column], by: Column | None) -> 
     some = np.isfinite(values).any(axis=1)
     if not some.any():
         raise TestbedError("no model has results on these settings")
-    score = np.zeros(len(values)) if by is None else np.nan_to_num(by.value, nan=-1)
+    score = np.zeros(len(values)) if by is None else np.nan_to_num(results.sign * by.value, nan=-np.inf)
     if by is None:
-        score[some] = np.nanmean([_standing(column) for column in values.T], axis=0)[some]
+        score[some] = np.nanmean([_standing(results.sign * column) for column in values.T], axis=0)[some]
     types = list(TYPES)
     rank = np.array([types.index(p.type) for p in results.points])
+    # The last key counts first: by type, and by score within a type.
     order = np.lexsort((-score, rank))
     return order[some[order]]
 
@@ -118,7 +109,8 @@ def grid(
         values,
         aspect="auto",
         cmap=colormaps["viridis"].with_extremes(bad="0.9"),
-        vmin=0,
+        # Accuracies have the same colours in every grid. Others would all be one colour in their whole range.
+        vmin=results.kind.lowest,
         vmax=100 if results.is_accuracy else None,
         interpolation="nearest",
     )
@@ -130,22 +122,24 @@ def grid(
         ax.set_yticks(range(len(order)), [results.points[i].label for i in order], fontsize=7)
     else:
         ax.set_yticks([])
+    # More numbers would be too small to read, and slow to draw.
     if numbers:
-        _write_numbers(ax, values)
+        _write_numbers(ax, image, values, results.is_accuracy)
     _mark_types(ax, [results.points[i].type for i in order], names)
-    figure.colorbar(image, ax=ax, shrink=min(1.0, 3 / (height + 0.5)), pad=0.015, label=f"{results.metric}, %")
+    figure.colorbar(image, ax=ax, shrink=min(1.0, 3 / (height + 0.5)), pad=0.015, label=results.axis_label)
     missing = int(np.isnan(values).sum())
-    note = f"{results.metric} in percent; models in groups of their type, best first within each"
+    note = f"{results.axis_label}; models in groups of their type, best first within each"
     note += f"; {missing:,} of {values.size:,} cells without a result are grey." if missing else "."
-    head(figure, title or f"{len(order)} models on {len(columns)} settings", [note])
+    head(figure, title or f"{len(order)} models on {len(columns)} settings", [note], results.variant)
     return figure
 
 
-def _write_numbers(ax: Any, values: np.ndarray) -> None:
+def _write_numbers(ax: Any, image: Any, values: np.ndarray, percent: bool) -> None:
+    """Each number in its cell, dark on the light colours of the map."""
     for (i, j), value in np.ndenumerate(values):
         if np.isfinite(value):
-            color = "black" if value > 60 else "white"
-            text = f"{value:.0f}" if value < 99.5 or value == 100 else "99+"
+            color = "black" if image.norm(value) > 0.6 else "white"
+            text = f"{value:.2g}" if not percent else f"{value:.0f}" if value < 99.5 or value == 100 else "99+"
             ax.text(j, i, text, ha="center", va="center", fontsize=6, color=color)
 
 

@@ -10,7 +10,7 @@ import click
 import numpy as np
 from _drawing import save
 from _lines import Choice, fit_line
-from _options import figure_command, many, models_option
+from _options import confidence_option, figure_command, many, metric_option, models_option
 from _results import Results, load
 from effective_robustness import rho_against_rho, rho_column
 from scatter import scatter
@@ -42,6 +42,7 @@ class Transfer:
     min_x: float = 55
 
 
+# The thresholds on x are the published ones: below them there are only models of other kinds.
 FIGURES: dict[str, Shift | Transfer] = {
     "imagenetv2": Shift("ImageNetV2: accuracy falls along one line", "val", V2, 55),
     "objectnet": Shift("ObjectNet", "val-on-objectnet-classes", "objectnet-1.0-beta", 55),
@@ -73,8 +74,8 @@ FIGURES: dict[str, Shift | Transfer] = {
 @click.option("--source", default="imagenet-testbed", show_default=True, help="Name of the import.")
 @many("--figures", metavar="NAME...", text=f"Only these of: {', '.join(FIGURES)}.")
 @models_option
-@click.option("--metric", default="top1", show_default=True, metavar="NAME", help="Which number of each result.")
-@click.option("--confidence", default=0.995, show_default=True, help="Of error bars; 0.995 as published.")
+@metric_option
+@confidence_option(0.995, "Of error bars; 0.995 as published.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -84,6 +85,7 @@ FIGURES: dict[str, Shift | Transfer] = {
     help="Each figure is written here as NAME.pdf and NAME.png.",
 )
 def main(
+    *,
     db: str | None,
     source: str,
     figures: tuple[str, ...],
@@ -112,9 +114,10 @@ def draw(results: Results, figure: Shift | Transfer, chosen: np.ndarray) -> Any:
     choice = Choice(min_x=figure.min_x)
     if isinstance(figure, Shift):
         x, y = results.column(figure.x), results.column(figure.y)
-        return scatter(results, x, y, fit_line(results, x, y, choice), choice, chosen, title=figure.title)
+        return scatter(results, x, y, fit_line(results, x, y, choice), choice, chosen=chosen, title=figure.title)
     x, y = (rho_column(results, name, None, choice) for name in (figure.x, figure.y))
     rows = chosen & np.isfinite(x.value) & np.isfinite(y.value)
+    # As published: the models of the line would fill the middle of the figure.
     rows &= np.array([point.type != choice.type for point in results.points])
     return rho_against_rho(results, x, y, rows, choice, title=figure.title)
 

@@ -16,29 +16,18 @@ from _drawing import (
     head,
     legend_below,
     limits,
+    named_rows,
     new_figure,
     percent_axis,
     save,
-    write_text,
+    save_text,
 )
 from _lines import FEWEST_FOR_BAND, Choice, Line, described, fit_line, shown
-from _options import (
-    figure_command,
-    highlight_option,
-    line_options,
-    names_option,
-    out_option,
-    read_choice,
-    read_results,
-    source_options,
-    title_option,
-    types_option,
-)
-from _results import OWN, Column, Results
+from _options import figure_command, line_options, point_options, read_choice, read_results, source_options
+from _results import Column, Results
 
 from testbed.errors import TestbedError
-
-FEW = 12  # so many models are named unasked
+from testbed.store.evaluation import OWN
 
 
 @figure_command()
@@ -47,14 +36,11 @@ FEW = 12  # so many models are named unasked
 )
 @click.option("--y", "y_name", required=True, metavar="SETTING", help="Shift: likewise; a glob or a,b means the mean.")
 @source_options
-@types_option
 @line_options
-@highlight_option
-@names_option
-@title_option
-@out_option("results/figures/scatter")
+@point_options("results/figures/scatter")
 @click.option("--fit-json", type=click.Path(path_type=Path), metavar="FILE", help="Write the fit's coefficients here.")
 def main(
+    *,
     x_name: str,
     y_name: str,
     models: tuple[str, ...],
@@ -72,15 +58,17 @@ def main(
         python plotting/scatter.py --x val --y imagenetv2-matched-frequency-format-val
         python plotting/scatter.py --x digits --y 'digits.*' --names
     """
-    results = read_results(options)
+    results = read_results(options, models, (x_name, y_name))
     choice = read_choice(results, options)
     x, y = results.column(x_name), results.column(y_name)
     chosen = results.chosen(models, types)
+    # Before the fit, which may fail for this very want.
     tell_missing(results, x, y, chosen)
     line = fit_line(results, x, y, choice)
     if fit_json is not None:
         write_fit(fit_json, results, line, x, y)
-    save(scatter(results, x, y, line, choice, chosen, highlight, names, title), out)
+    figure = scatter(results, x, y, line, choice, chosen=chosen, highlight=highlight, names=names, title=title)
+    save(figure, out)
 
 
 def tell_missing(results: Results, x: Column, y: Column, chosen: np.ndarray) -> None:
@@ -98,9 +86,7 @@ def write_fit(path: Path, results: Results, line: Line | None, x: Column, y: Col
     """The fit as JSON, with every model's effective robustness."""
     if line is None:
         raise TestbedError(f"--fit-json: too few standard models have both {x.label} and {y.label} for a line")
-    text = json.dumps(described(results, line, x, y), indent=1, allow_nan=False) + "\n"
-    write_text(path, text)
-    click.echo(f"wrote {path}")
+    save_text(path, json.dumps(described(results, line, x, y), indent=1, allow_nan=False))
 
 
 def scatter(
@@ -109,6 +95,7 @@ def scatter(
     y: Column,
     line: Line | None,
     choice: Choice,
+    *,
     chosen: np.ndarray,
     highlight: tuple[str, ...] = (),
     names: bool | None = None,
@@ -118,20 +105,26 @@ def scatter(
     rows = shown(x, y, choice) & chosen
     if not rows.any():
         raise TestbedError(f"no model has results on both {x.label} and {y.label}")
-    strong = results.matching(highlight) if highlight else _own_among_published(results)
+    # The axes and the fit are made for percentages (testbed.stats.axes).
+    for column in (x, y):
+        if column.value[rows].min() < 0 or column.value[rows].max() > 100:
+            raise TestbedError(f"scatter.py draws numbers from 0 to 100; {results.metric} on {column.label} has others")
+    # A new model among hundreds of published ones would not be seen without a ring.
+    strong = results.highlighted(highlight) if highlight else _own_among_published(results)
     axis = choice.axis
+    # With the ends of the intervals: no bar may leave the axes.
     bounds = [limits(c.value[rows], c.low[rows], c.high[rows], axis=axis) for c in (x, y)]
     figure, ax = new_figure()
-    handles = draw_points(ax, results, x, y, rows, axis, bounds, strong)
+    handles = draw_points(ax, results, x, y, rows=rows, strong=strong, axis=axis, bounds=bounds)
     if line is not None:
         handles += draw_line(ax, line, bounds[0])
     handles += draw_identity(ax, bounds, axis)
     for which, column, bound in zip("xy", (x, y), bounds, strict=True):
-        percent_axis(ax, which, bound, axis, column.label, results.is_accuracy)
+        percent_axis(ax, which, bound, axis, column.label, results.kind)
     legend_below(figure, handles)
-    head(figure, title or f"{y.label} against {x.label}", notes(results, x, y, rows, line, choice))
-    named = rows if (rows.sum() <= FEW if names is None else names) else rows & strong
-    draw_names(ax, results, x, y, named.nonzero()[0], axis, bounds)
+    head(figure, title or f"{y.label} against {x.label}", notes(results, x, y, rows, line, choice), results.variant)
+    # Last: legend and title move the axes, and names are placed in pixels.
+    draw_names(ax, results, x, y, named=named_rows(rows, strong, names), axis=axis, bounds=bounds)
     return figure
 
 
@@ -167,6 +160,7 @@ def line_note(line: Line) -> str:
     )
     if data["kind"] == "two-piece":
         return f"Line: {kind}, in two pieces about the model with 0 % (x = {data['pivot']:.2f} %)."
+    # Resampled slopes of very few models say little; the note has an interval only where the figure has a band.
     low, high = line.draws.coefficient_intervals(line.choice.confidence)["slope"]
     interval = f" [{low:.3f}, {high:.3f}]" if line.fitted.n >= FEWEST_FOR_BAND else ""
     r2 = "" if data["r2"] is None else f", r² = {data['r2']:.3f}"

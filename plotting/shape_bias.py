@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, head, legend_below, new_figure, save
+from _drawing import PERCENT_TICKS, QUIET, head, legend_below, new_figure, save
 from _observers import PEOPLE_COLOR, PEOPLE_MARKER, model_style, observers_option
-from _options import figure_command, out_option, title_option
+from _options import figure_command, out_option, title_option, variant_option
 
 from testbed.commands.options import db_option
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.metrics.categories16 import NAMES
-from testbed.store import queries
 from testbed.store.database import Store
+from testbed.store.find import eval_setting_names, matches, meant_variant, nothing_found, numbers
 from testbed.store.opening import open_store
 
 
@@ -57,14 +57,17 @@ def _percent(part: Any, whole: Any) -> Any:
     "--people", default="subject-*", show_default=True, metavar="GLOB", help="Observers drawn as one: people."
 )
 @click.option("--kind", type=click.Choice(["matrix", "box"]), default="matrix", show_default=True)
+@variant_option
 @title_option
 @out_option("results/figures/shape_bias")
 def main(
+    *,
     db: str | None,
     models: tuple[str, ...],
     setting: str,
     people: str,
     kind: str,
+    variant: str | None,
     title: str | None,
     out: Path,
 ) -> None:
@@ -74,31 +77,39 @@ def main(
         python plotting/shape_bias.py --models 'efficientnet_lite*' resnet50@decisions
         python plotting/shape_bias.py --kind box
     """
-    observers = load(open_store(db), setting, models, people)
+    store = open_store(db)
+    variant = meant_variant(store, eval_settings=[setting]) if variant is None else variant
+    observers = load(store, setting, models, people, variant)
     draw = matrix if kind == "matrix" else boxes
-    save(draw(observers, title), out)
+    save(draw(observers, title, variant), out)
 
 
 # ---- what is drawn ---------------------------------------------------------------------------------------
 
 
-def load(store: Store, setting: str, models: Sequence[str] = (), people: str = "subject-*") -> list[Observer]:
+def load(
+    store: Store, setting: str, models: Sequence[str] = (), people: str = "subject-*", variant: str | None = None
+) -> list[Observer]:
     """People first, then models in the order of their bias; names or globs choose models."""
-    rows = [r for r in queries.results(store, None, [setting]) if r["metric"].startswith("shape_bias.")]
-    if not rows:
+    rows = numbers(store, None, [setting], variant=variant)
+    by_category = [row for row in rows if row.metric.startswith("shape_bias.")]
+    if not by_category:
+        if not rows and setting in eval_setting_names(store):
+            raise nothing_found(store, None, [setting], variant)
         raise StoreError(f"no shape bias on '{setting}' in the {store.where}: run eval.py --eval-settings cue-conflict")
     counts: dict[str, np.ndarray] = {}
-    for row in rows:
-        column = NAMES.index(row["metric"].removeprefix("shape_bias."))
-        decided = row["n"] or 0
-        shape = round(row["value"] / 100 * decided) if decided else 0
-        counts.setdefault(row["model"], np.zeros((2, len(NAMES))))[:, column] = shape, decided
-    persons = [n for n in counts if queries.matches(n, [people])]
+    for row in by_category:
+        column = NAMES.index(row.metric.removeprefix("shape_bias."))
+        decided = row.n or 0
+        # Counts, not percentages, are what can be pooled over categories and people.
+        shape = round(row.value / 100 * decided) if decided and row.value is not None else 0
+        counts.setdefault(row.model, np.zeros((2, len(NAMES))))[:, column] = shape, decided
+    persons = [n for n in counts if matches(n, [people])]
     others = [n for n in counts if n not in persons]
     for pattern in models:
-        if not any(queries.matches(n, [pattern]) for n in counts):
+        if not any(matches(n, [pattern]) for n in counts):
             raise UnknownName(f"no results of model '{pattern}' on '{setting}'{near_names(pattern, others)}")
-    chosen = [n for n in others if queries.matches(n, models or None)]
+    chosen = [n for n in others if matches(n, models or None)]
     observers = [_people(persons, counts)] if persons else []
     for i, name in enumerate(sorted(chosen, key=lambda n: counts[n][0].sum() / max(counts[n][1].sum(), 1))):
         shape, decided = counts[name]
@@ -119,7 +130,7 @@ def _people(names: Sequence[str], counts: dict[str, np.ndarray]) -> Observer:
 # ---- how -------------------------------------------------------------------------------------------------
 
 
-def matrix(observers: Sequence[Observer], title: str | None = None) -> Any:
+def matrix(observers: Sequence[Observer], title: str | None = None, variant: str = "") -> Any:
     """Categories down, ordered by the first observer's bias; texture at the left, shape at the right."""
     first = observers[0]
     order = np.argsort(np.nan_to_num(first.bias, nan=-1.0), kind="stable")
@@ -148,12 +159,13 @@ def matrix(observers: Sequence[Observer], title: str | None = None) -> Any:
     ax.set_yticks(height, [NAMES[i] for i in order])
     ax.set_ylim(-0.7, len(NAMES) - 0.3)
     ax.set_xlim(0, 100)
-    ax.set_xticks(range(0, 101, 20), [f"{tick}%" for tick in range(0, 101, 20)])
+    ax.set_xticks(*PERCENT_TICKS)
     ax.set_xlabel("← texture      share of shape among decisions for shape or texture      shape →")
     ax.set_ylabel("shape category")
     ax.axvline(50, color=QUIET, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
     legend_below(figure, list(reversed(handles)))
-    head(figure, title or "Shape or texture?", ["Marker: one category. Line: all decisions of an observer together."])
+    notes = ["Marker: one category. Line: all decisions of an observer together."]
+    head(figure, title or "Shape or texture?", notes, variant)
     return figure
 
 
@@ -165,7 +177,7 @@ def _offsets(observers: Sequence[Observer]) -> list[float]:
     return [0.0 if o.color == PEOPLE_COLOR else next(rest) for o in observers]
 
 
-def boxes(observers: Sequence[Observer], title: str | None = None) -> Any:
+def boxes(observers: Sequence[Observer], title: str | None = None, variant: str = "") -> Any:
     """One box per observer over the 16 categories."""
     figure, ax = new_figure(max(4.2, 1.6 + 0.9 * len(observers)), 4.8)
     values = [o.boxes[np.isfinite(o.boxes)] for o in observers]
@@ -176,13 +188,10 @@ def boxes(observers: Sequence[Observer], title: str | None = None) -> Any:
     ax.scatter(places, [o.pooled for o in observers], marker="D", s=26, color="white", edgecolors="black", zorder=4)
     ax.set_xticks(places, [o.label for o in observers], rotation=30, ha="right")
     ax.set_ylim(-2, 102)
-    ax.set_yticks(range(0, 101, 20), [f"{tick}%" for tick in range(0, 101, 20)])
+    ax.set_yticks(*PERCENT_TICKS)
     ax.set_ylabel("shape bias")
-    head(
-        figure,
-        title or "Shape bias over 16 categories",
-        ["Box: quartiles of the categories. Diamond: all decisions of an observer together."],
-    )
+    notes = ["Box: quartiles of the categories. Diamond: all decisions of an observer together."]
+    head(figure, title or "Shape bias over 16 categories", notes, variant)
     return figure
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from _drawing import write_text
+from _drawing import save_text, variant_notes
 from _lines import Choice
 from _options import (
     figure_command,
@@ -23,18 +22,14 @@ from _options import (
 )
 from _results import Column, Results
 from _settings import AVERAGES, reference_of
+from _tables import as_csv, markdown
 from effective_robustness import rho_column
 
+from testbed.commands.latex import latex_table
 from testbed.errors import TestbedError
 
 STYLES = ("markdown", "csv", "latex")
 _BY_ENDING = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
-_LATEX = {
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-}
 
 
 @figure_command()
@@ -50,6 +45,7 @@ _LATEX = {
 @click.option("--format", "style", type=click.Choice(STYLES), help="[default: by the file's ending, or markdown]")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="FILE.md, .csv or .tex.  [default: print]")
 def main(
+    *,
     models: tuple[str, ...],
     eval_settings: tuple[str, ...],
     types: tuple[str, ...],
@@ -67,20 +63,23 @@ def main(
     \b
         python plotting/table.py --eval-settings val imagenet-a avg_pgd --rho --out table.md
     """
-    results = read_results(options)
+    results = read_results(options, models, eval_settings)
     choice = read_choice(results, options)
+    # Refused before anything is computed.
     if style is None and out is not None and out.suffix not in _BY_ENDING:
         raise TestbedError(f"--out: expected a file ending in {', '.join(_BY_ENDING)}, or --format, got {out.name}")
     style = style or (_BY_ENDING[out.suffix] if out is not None else "markdown")
     columns = chosen_columns(results, eval_settings, choice, rho, reference)
     by = results.column(sort) if sort else columns[0]
-    rows = sorted_rows(columns, by, results.chosen(models, types))
+    rows = sorted_rows(columns, results.sign * by.value, results.chosen(models, types))
+    for note in variant_notes(results.variant):
+        click.echo(note, err=True)  # beside the table, which is to be pasted as it is
     text = WRITERS[style](*as_cells(results, columns, rows, intervals, digits, split=style == "csv"))
     if out is None:
         click.echo(text)
         return
-    write_text(out, text + "\n")
-    click.echo(f"wrote {len(rows)} models x {len(columns)} columns to {out}")
+    save_text(out, text)
+    click.echo(f"{len(rows)} models x {len(columns)} columns")
 
 
 def chosen_columns(
@@ -91,17 +90,14 @@ def chosen_columns(
     columns = [results.column(name, label=name) for name in names]
     for name in names if rho else ():
         if name != reference and (reference or reference_of(name, results.settings)):
-            found = rho_column(results, name, reference, choice)
-            columns.append(
-                Column(f"rho {name}", *[getattr(found, f) for f in ("settings", "value", "low", "high", "n")])
-            )
+            columns.append(replace(rho_column(results, name, reference, choice), label=f"rho {name}"))
     return columns
 
 
-def sorted_rows(columns: list[Column], by: Column, chosen: np.ndarray) -> list[int]:
-    """Points with any number, the highest first, those without the sorting number last."""
+def sorted_rows(columns: list[Column], quality: np.ndarray, chosen: np.ndarray) -> list[int]:
+    """Points with any number, the best first, those without the sorting number last."""
     some = np.isfinite([c.value for c in columns]).any(axis=0) & chosen
-    order = np.argsort(-np.nan_to_num(by.value, nan=-np.inf), kind="stable")
+    order = np.argsort(-np.nan_to_num(quality, nan=-np.inf), kind="stable")
     rows = [int(i) for i in order if some[i]]
     if not rows:
         raise TestbedError("no model has results on these settings")
@@ -121,6 +117,7 @@ def as_cells(
         line = [results.points[i].label, results.points[i].type]
         for c in columns:
             value, low, high = (_number(a[i], digits) for a in (c.value, c.low, c.high))
+            # Programs read a CSV: one number in each cell.
             if split:
                 line += [value, low, high] if intervals else [value]
             else:
@@ -133,31 +130,11 @@ def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if np.isfinite(value) else ""
 
 
-def markdown(header: list[str], lines: list[list[str]]) -> str:
-    def row(cells: list[str]) -> str:
-        return "| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |"
-
-    rule = ["---", "---", *["---:"] * (len(header) - 2)]
-    return "\n".join([row(header), "| " + " | ".join(rule) + " |", *map(row, lines)])
-
-
-def as_csv(header: list[str], lines: list[list[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *lines])
-    return text.getvalue().rstrip("\n")
-
-
-def latex(header: list[str], lines: list[list[str]]) -> str:
-    """A booktabs table."""
-
-    def row(cells: list[str]) -> str:
-        return " & ".join("".join(_LATEX.get(letter, letter) for letter in cell) for cell in cells) + r" \\"
-
-    start = [rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}", r"\toprule", row(header), r"\midrule"]
-    return "\n".join([*start, *map(row, lines), r"\bottomrule", r"\end{tabular}"])
-
-
-WRITERS: dict[str, Callable[[list[str], list[list[str]]], str]] = {"markdown": markdown, "csv": as_csv, "latex": latex}
+WRITERS: dict[str, Callable[[list[str], list[list[str]]], str]] = {
+    "markdown": markdown,
+    "csv": as_csv,
+    "latex": latex_table,
+}
 
 
 if __name__ == "__main__":

@@ -6,11 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
 
-from testbed.metrics.estimate import Estimate
+from testbed.data import writing
+from testbed.data.rows import Rows
+from testbed.metrics.estimate import ACCURACY, Estimate
 from testbed.store import files, schema
-from testbed.store.database import Claim, Store, now
+from testbed.store.database import Claim, Store, Work, now
+from testbed.store.evaluation import OWN, Evaluation, Number
+from testbed.store.find import EVERY, evaluation_by_id, every_evaluation, find_one, numbers, numbers_of
+from testbed.store.measuring import read_outputs
 from testbed.store.opening import open_store
+from testbed.store.outputs import Outputs
 
 
 def again(store: Store) -> Store:
@@ -24,9 +31,10 @@ def claim(
     store: Store, model: str = "m", setting: str = "s", *, version: int = 1, variant: str = "", **more: Any
 ) -> Claim:
     """Take hold of a pair of six images in chunks of two."""
-    how = dict(n_images=6, chunk_size=2, fingerprint="f", samples_path="", resumable=True)
+    resumable = more.pop("resumable", True)
+    work = Work(**{**dict(n_images=6, chunk_size=2, fingerprint="f"), **more})
     ids = store.ensure_model(model), store.ensure_eval_setting(setting, version)
-    return store.claim(*ids, variant, **{**how, **more})
+    return store.claim(*ids, variant, work, resumable)
 
 
 def chunk(start: int = 0, **more: Any) -> dict[str, Any]:
@@ -52,13 +60,14 @@ def add(
     held = claim(store, model, setting, version=version, variant=variant, n_images=6 if logits is None else len(logits))
     if logits is not None:
         n = len(logits)
-        relative = f"logits/{files.safe_name(setting)}/{files.safe_name(model)}-{held.evaluation_id}.npy"
+        relative = f"logits/{writing.safe_name(setting)}/{writing.safe_name(model)}-{held.evaluation_id}.npy"
         path = store.folder / relative
         files.write_part(files.parts_folder(path), 0, {"logits": logits, **(extras or {})})
         digests = files.assemble(files.parts_folder(path), [0], n, path, str(logits.dtype))
-        samples = f"logits/{files.safe_name(setting)}/samples-{n}.npz"
+        samples = f"logits/{writing.safe_name(setting)}/samples-{n}.npz"
         targets = np.zeros(n, dtype=np.int64) if targets is None else targets
-        files.save_samples(store.folder / samples, [f"{i:03d}.png" for i in range(n)], targets, np.arange(n))
+        ids = np.array([f"{i:03d}.png" for i in range(n)])
+        files.save_rows(store.folder / samples, Rows(ids, targets, np.arange(n)))
         values = dict(
             logits_path=relative,
             logits_sha256=digests["logits"],
@@ -66,7 +75,7 @@ def add(
             provenance={"arrays_sha256": digests, "bad_rows": [], "recorded": sorted(extras or ())},
             **values,
         )
-    metrics = {"top1": Estimate(value, value - 1, value + 1, 6)} if metrics is None else metrics
+    metrics = {"top1": Estimate(value, value - 1, value + 1, 6, ACCURACY)} if metrics is None else metrics
     for orphan in store.complete(held.evaluation_id, metrics, **values):
         files.remove_logits(store.folder, orphan)
     return held.evaluation_id
@@ -79,5 +88,50 @@ def add_published(store: Store, model: str, setting: str, value: float) -> None:
     with store.writing() as connection:
         inserted = connection.execute(schema.evaluations.insert().values(**ids, **common)).inserted_primary_key
         assert inserted is not None
-        row = dict(evaluation_id=inserted[0], name="top1", position=0, value=value)
+        kind = dict(unit="%", better="higher", lowest=0, highest=100)
+        row = dict(evaluation_id=inserted[0], name="top1", position=0, value=value, **kind)
         connection.execute(schema.metrics.insert().values(**row))
+
+
+def back_to_schema_2(connection: sa.Connection) -> None:
+    """The database as version 2 of the schema had it: one word for whose logits and whose images, bare metrics."""
+    for name in schema.VIEWS:
+        connection.execute(sa.text(f"DROP VIEW {name}"))
+    connection.execute(sa.text("DROP INDEX evaluations_by_setting"))
+    connection.execute(sa.text("ALTER TABLE eval_settings RENAME COLUMN logits_from TO derived_from"))
+    connection.execute(sa.text("ALTER TABLE eval_settings DROP COLUMN images_from"))
+    for column in ("unit", "better", "lowest", "highest"):
+        connection.execute(sa.text(f"ALTER TABLE metrics DROP COLUMN {column}"))
+    connection.execute(schema.schema_version.update().values(version=2))
+
+
+# ---- reading, as tests want it: own results of the whole setting where nothing else is said -----------------
+
+
+def results(store: Store, models=None, eval_settings=None, metric=None, *, variant="", source=OWN) -> list[Number]:
+    return numbers(store, models, eval_settings, metric, variant, source=source)
+
+
+def every_number(store: Store) -> list[Number]:
+    return numbers(store, variant=EVERY, version=EVERY, source=EVERY)
+
+
+def completed(store: Store, model: str, eval_setting: str, variant: str = "") -> Evaluation:
+    return find_one(store, model, eval_setting, variant, source=OWN)
+
+
+def evaluations(store: Store, model=None, eval_setting=None) -> list[Evaluation]:
+    """Own evaluations in any state."""
+    return [e for e in every_evaluation(store, model, eval_setting) if not e.published]
+
+
+def stored_outputs(store: Store, evaluation: Evaluation) -> Outputs:
+    return read_outputs(store.folder, evaluation)
+
+
+def numbers_of_id(store: Store, evaluation_id: int) -> list[Number]:
+    return numbers_of(store, evaluation_by_id(store, evaluation_id))
+
+
+def has_labels(store: Store, evaluation: Evaluation) -> bool:
+    return files.load_rows(store.folder / evaluation.samples_path).has_labels

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from PIL import Image
 
 import testbed
 from shared_data import shared_data
+from stored_results import results
 from testbed.commands.database import main as db
 from testbed.data.labels import imagenet_wnids
 from testbed.entries.registry import load_registry
-from testbed.store import queries
 from testbed.store.opening import open_store
 
 REGISTRY = load_registry()
@@ -50,10 +51,10 @@ def test_children_and_twins_are_read_from_their_parents_logits():
     for name in PUBLISHED:
         entry = ENTRIES[name]
         if name.endswith("_10percent"):
-            assert entry.derived_from == entry.parent_eval_setting == name.removesuffix("_10percent")
+            assert entry.logits_from == entry.parent_eval_setting == name.removesuffix("_10percent")
             assert entry.size == 5000
         elif name.startswith("val-on-") or name == "val_subsampled_class_1_8":
-            assert entry.derived_from == "val"
+            assert entry.logits_from == "val"
             assert entry.size == 50 * len(entry.class_sublist)
         assert REGISTRY.runnable(name).dataset is not None
 
@@ -205,7 +206,7 @@ def evaluated(folder, *settings):
     )
     found = {}
     for row in table.to_dict("records"):
-        found.setdefault(row["eval_setting"], {})[row["metric"]] = row
+        found.setdefault(row["eval_setting"], {})[row["metric"]] = SimpleNamespace(**row)
     return found
 
 
@@ -216,10 +217,10 @@ def test_subset_is_scored_among_its_classes_and_among_all(name, tmp_path):
     for place, (first, second) in enumerate([(inside[0], 0), (outside, inside[1]), (inside[0], inside[2])]):
         picture(tmp_path / name / WNIDS[inside[place]] / "a.png", first, second)
     found = evaluated(tmp_path, name, f"{name}.full1000")
-    assert found[name]["top1"]["value"] == pytest.approx(200 / 3)
-    assert found[name]["top1_full1000"]["value"] == pytest.approx(100 / 3)
-    assert found[f"{name}.full1000"]["top1"]["value"] == pytest.approx(100 / 3)
-    assert found[name]["top5"]["value"] == pytest.approx(100)
+    assert found[name]["top1"].value == pytest.approx(200 / 3)
+    assert found[name]["top1_full1000"].value == pytest.approx(100 / 3)
+    assert found[f"{name}.full1000"]["top1"].value == pytest.approx(100 / 3)
+    assert found[name]["top5"].value == pytest.approx(100)
 
 
 def test_twins_take_the_validation_images_of_their_classes(tmp_path):
@@ -229,10 +230,10 @@ def test_twins_take_the_validation_images_of_their_classes(tmp_path):
         picture(tmp_path / "val" / WNIDS[c] / "ILSVRC2012_val_00000001.JPEG", first, c)
     twins = ["imagenet-a", "imagenet-r", "objectnet", "vid-robust", "ytbb-robust", "openimages"]
     found = evaluated(tmp_path, "val", *(f"val-on-{t}-classes" for t in twins))
-    top1 = {name: (metrics["top1"]["value"], metrics["top1"]["n"]) for name, metrics in found.items()}
+    top1 = {name: (metrics["top1"].value, metrics["top1"].n) for name, metrics in found.items()}
     assert top1["val"] == (40, 5)
     assert top1["val-on-imagenet-a-classes"] == (100, 2)  # 13 is right once class 0 is out
-    assert found["val-on-imagenet-a-classes"]["top1_full1000"]["value"] == 50
+    assert found["val-on-imagenet-a-classes"]["top1_full1000"].value == 50
     assert top1["val-on-imagenet-r-classes"] == (100, 2)
     assert top1["val-on-objectnet-classes"] == (100, 2)  # both clocks are alarm clocks, both bicycles one
     assert top1["val-on-vid-robust-classes"] == (100, 2)  # 13 is a bird, the bicycle again
@@ -247,7 +248,7 @@ def test_objectnet_runs_only_mapped_folders_without_their_frame(tmp_path):
     picture(root / "chair" / "a.png", 0, 765)  # class 0 is none of the 125
     picture(root / "squeegee" / "a.png", 409)
     found = evaluated(tmp_path, "objectnet-1.0-beta")["objectnet-1.0-beta"]["top1"]
-    assert (found["value"], found["n"]) == (pytest.approx(200 / 3), 3)
+    assert (found.value, found.n) == (pytest.approx(200 / 3), 3)
 
 
 def test_vid_frames_count_against_their_own_labels(tmp_path):
@@ -262,9 +263,9 @@ def test_vid_frames_count_against_their_own_labels(tmp_path):
             column = metric.groups[(group + 1) % 30 if wrong else group][0]
             picture(tmp_path / "imagenet-vid-robust" / "val" / frame, sublist[column])
     found = evaluated(tmp_path, "imagenet-vid-robust")["imagenet-vid-robust"]
-    assert found["pm0"]["value"] == pytest.approx(200 / 3)
-    assert found["pm10"]["value"] == pytest.approx(100 / 3)
-    assert found["pm10"]["n"] == 3
+    assert found["pm0"].value == pytest.approx(200 / 3)
+    assert found["pm10"].value == pytest.approx(100 / 3)
+    assert found["pm10"].n == 3
 
 
 def test_ytbb_layout_tells_labels_and_anchors(tmp_path):
@@ -274,7 +275,7 @@ def test_ytbb_layout_tells_labels_and_anchors(tmp_path):
     picture(root / "19" / "clip_b" / "0.jpg", 152)
     picture(root / "19" / "clip_b" / "2.jpg", 7)
     found = evaluated(tmp_path, "ytbb-robust")["ytbb-robust"]
-    assert (found["pm0"]["value"], found["pm10"]["value"], found["pm0"]["n"]) == (100, 50, 2)
+    assert (found["pm0"].value, found["pm10"].value, found["pm0"].n) == (100, 50, 2)
 
 
 def test_tenth_of_a_corrupted_set_is_read_from_the_whole_one(tmp_path):
@@ -282,12 +283,12 @@ def test_tenth_of_a_corrupted_set_is_read_from_the_whole_one(tmp_path):
         picture(tmp_path / "val" / WNIDS[i // 50] / f"ILSVRC2012_val_{i:08d}.JPEG", i // 50)
     name = "imagenet-c.gaussian_noise.1_in-memory"
     found = evaluated(tmp_path, name, f"{name}_10percent")
-    assert found[f"{name}_10percent"]["top1"]["n"] == 5  # 36 45 15 36 45: drawn with replacement
+    assert found[f"{name}_10percent"]["top1"].n == 5  # 36 45 15 36 45: drawn with replacement
     store = open_store(str(tmp_path / "results.db"))
     whole = testbed.logits("reader", name, db=str(tmp_path / "results.db"))
     tenth = testbed.logits("reader", f"{name}_10percent", db=str(tmp_path / "results.db"))
     np.testing.assert_array_equal(tenth, whole[[36, 45, 15, 36, 45]])
-    assert {r["eval_setting"] for r in queries.results(store)} == {name, f"{name}_10percent"}
+    assert {r.eval_setting for r in results(store)} == {name, f"{name}_10percent"}
 
 
 def test_real_labels_accept_any_of_several(tmp_path):
@@ -299,7 +300,7 @@ def test_real_labels_accept_any_of_several(tmp_path):
     picture(tmp_path / "val" / WNIDS[0] / f"ILSVRC2012_val_{several + 1:08d}.JPEG", real[several][1])
     picture(tmp_path / "val" / WNIDS[0] / f"ILSVRC2012_val_{none + 1:08d}.JPEG", 0)
     found = evaluated(tmp_path, "imagenet-real")["imagenet-real"]["top1"]
-    assert (found["value"], found["n"]) == (100, 1)
+    assert (found.value, found.n) == (100, 1)
 
 
 def test_unknown_classes_are_run_with_val_and_told_apart_by_the_group(tmp_path):

@@ -58,9 +58,9 @@ def test_print_setting_shows_the_recipe():
 
 def test_meta_sets_of_digits_spread_the_accuracy(registry, tmp_path):
     """Sets must differ in accuracy for a line to be fitted through them; some may be as easy as the clean images."""
+    from stored_results import results
     from testbed.engine.run import run_evaluations
     from testbed.options import RunOptions
-    from testbed.store import queries
     from testbed.store.opening import open_store
 
     registry.load_file(ROOT / "registry" / "models" / "digits.py")
@@ -71,7 +71,7 @@ def test_meta_sets_of_digits_spread_the_accuracy(registry, tmp_path):
         registry, store, ["digits_linear"], asked, options, devices=["cpu"], inline=True, quiet=True
     )
     assert not report.failed
-    found = {r["eval_setting"]: r["value"] for r in queries.results(store, metric="top1")}
+    found = {r.eval_setting: r.value for r in results(store, metric="top1")}
     clean = found.pop("rows:0-200@digits")
     assert len(found) == 6
     assert clean > 94

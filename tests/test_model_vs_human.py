@@ -11,13 +11,13 @@ from PIL import Image
 
 import tiny
 from shared_data import shared_data
+from stored_results import completed
 from testbed import EvalSetting, Model, StandardDataset, StandardTransform
 from testbed.engine.run import run_evaluations
 from testbed.entries.registry import Registry, default_folder
 from testbed.errors import EntryError
 from testbed.metrics.shape_bias import CueConflict
 from testbed.options import RunOptions
-from testbed.store import queries
 
 COUNTS = ("shape_correct", "texture_correct", "neither")
 
@@ -63,7 +63,7 @@ def test_whole_pictures_need_a_transform_that_tells_the_input_size():
 
 def test_derived_setting_shows_pictures_as_its_parent_does():
     parent = EvalSetting(name="p", dataset=StandardDataset(path="x"), resize="whole")
-    assert EvalSetting(name="c", derived_from="p").over(parent).resize == "whole"
+    assert EvalSetting(name="c", logits_from="p").over(parent).resize == "whole"
 
 
 def test_run_records_the_transform_it_used(store, image_folder):
@@ -76,8 +76,8 @@ def test_run_records_the_transform_it_used(store, image_folder):
     entries.eval_settings.add(setting, "test")
     options = RunOptions(cache_folder=str(store.folder / "cache"))
     run_evaluations(entries, store, ["wide"], ["cues"], options, ["cpu"], inline=True, quiet=True)
-    facts = queries.completed(store, "wide", "cues").row["provenance"]
-    assert facts["transform"] == repr(StandardTransform((8, 8), None))
+    facts = completed(store, "wide", "cues").provenance
+    assert facts.other["transform"] == repr(StandardTransform((8, 8), None))
 
 
 def test_a_real_network_decides_as_the_published_recipe_does(store):
@@ -86,20 +86,20 @@ def test_a_real_network_decides_as_the_published_recipe_does(store):
     from torchvision import transforms as T
 
     from testbed.metrics.categories16 import NAMES, SIXTEEN, decide
-    from testbed.store.outputs import outputs_of
+    from testbed.store.measuring import outputs_of
 
     root = shared_data("cue-conflict")
     entries = registry()
     options = RunOptions(data_roots=(str(root.parent),), limit=16, cache_gb=0)
     run_evaluations(entries, store, ["efficientnet_lite0"], ["cue-conflict"], options, ["cpu"], inline=True, quiet=True)
-    outputs = outputs_of(store, entries, queries.completed(store, "efficientnet_lite0", "cue-conflict", "limit=16"))
+    outputs = outputs_of(store, entries, completed(store, "efficientnet_lite0", "cue-conflict", "limit=16"))
     prepare = T.Compose([T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)])
-    batch = torch.stack([prepare(Image.open(root / str(id_)).convert("RGB")) for id_ in outputs.samples.ids])
+    batch = torch.stack([prepare(Image.open(root / str(id_)).convert("RGB")) for id_ in outputs.ids])
     with torch.no_grad():
         probabilities = entries.model("efficientnet_lite0").classifier_loader().eval()(batch).softmax(1).numpy()
     table = np.stack([probabilities[:, list(SIXTEEN[name])].mean(1) for name in NAMES], axis=1)
     assert decide(outputs.logits).tolist() == table.argmax(1).tolist()
-    assert len({str(id_).split("/")[0] for id_ in outputs.samples.ids}) == 16
+    assert len({str(id_).split("/")[0] for id_ in outputs.ids}) == 16
 
 
 @pytest.mark.long
@@ -121,7 +121,7 @@ def test_breakdown_of_real_networks_on_all_stimuli(tmp_path, model, expected):
     words = ("--models", model, "--eval-settings", "cue-conflict", "--gpus", "cpu", "--db", db)
     script("eval.py", *words, **environment)
     table = script("db.py", "--db", db, "--print-eval", model, "cue-conflict", "--format", "json")
-    values = {row["metric"]: row["value"] for row in json.loads(table)}
+    values = {row.metric: row.value for row in json.loads(table)}
     for suffix, counts in expected.items():
         assert tuple(values[f"{name}{suffix}"] for name in COUNTS) == counts
 

@@ -261,7 +261,7 @@ def test_local_weights_are_loaded_and_classify(name, tmp_path, monkeypatch):
     images = torch.rand(2, 3, *input_size(entry))
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (entry.normalization.mean, entry.normalization.std))
     with torch.inference_mode():
-        logits = Classifier(loaded, EvalSetting("any", derived_from="other"))(images)
+        logits = Classifier(loaded, EvalSetting("any", logits_from="other"))(images)
         expected = network((images - mean) / std)
     assert logits.shape == (2, 1000)
     torch.testing.assert_close(logits, expected)

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 import testbed
 import tiny
 from shared_data import shared_data
+from stored_results import completed
 from test_imagenet_settings import ENTRIES, REGISTRY, WNIDS, Draws, Reader, evaluated, picture
 from testbed.commands.database import main as db
-from testbed.store import queries
 
 
 def group_numbers(folder, group, model="reader"):
@@ -25,7 +25,7 @@ def group_numbers(folder, group, model="reader"):
 
 
 def top1(found, name):
-    return found[name]["top1"]["value"], found[name]["top1"]["n"]
+    return found[name]["top1"].value, found[name]["top1"].n
 
 
 # ---- declarations ----------------------------------------------------------------------------------------
@@ -101,9 +101,9 @@ def test_published_conventions_are_declared_and_recorded(name):
 
 def test_parameters_of_an_attack_are_recorded_with_the_result(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny.attack", "tiny"])
-    attacked, plain = (queries.completed(store, "tiny_a", s).row["provenance"] for s in ("tiny.attack", "tiny"))
-    assert attacked["adversarial_attack"] == {"eps": 1}
-    assert "adversarial_attack" not in plain
+    attacked, plain = (completed(store, "tiny_a", s).provenance for s in ("tiny.attack", "tiny"))
+    assert attacked.other["adversarial_attack"] == {"eps": 1}
+    assert "adversarial_attack" not in plain.other
 
 
 # ---- tiny trees ------------------------------------------------------------------------------------------
@@ -115,8 +115,8 @@ def test_flip_rates_and_mfr_of_imagenet_p(tmp_path):
         for frame, (first, second) in enumerate([(1, 2), (1, 3), (4, 3), (1, 3)], start=1):
             picture(tmp_path / "imagenet-p" / kind / WNIDS[0] / "clip" / f"{frame:03d}.jpg", first, second)
     found = evaluated(tmp_path, "imagenet-p")
-    assert found["imagenet-p.brightness"]["flip_rate"]["value"] == pytest.approx(200 / 3)
-    assert found["imagenet-p.shot_noise"]["flip_rate"]["value"] == pytest.approx(100 / 3)
+    assert found["imagenet-p.brightness"]["flip_rate"].value == pytest.approx(200 / 3)
+    assert found["imagenet-p.shot_noise"]["flip_rate"].value == pytest.approx(100 / 3)
     assert "mfr" not in group_numbers(tmp_path, "imagenet-p")
 
     class Contrary(torch.nn.Module):
@@ -181,7 +181,7 @@ def test_imagenets_classes_elsewhere(tmp_path):
     names = ["imagenet-hard", "imagenet-domainnet.sketch", "imagenet-es.auto_exposure.l5.3", "hard-imagenet-15"]
     found = evaluated(tmp_path, *names)
     assert [top1(found, name) for name in names] == [(50, 2), (pytest.approx(200 / 3), 3), (100, 1), (100, 2)]
-    assert found["hard-imagenet-15"]["top1_full1000"]["value"] == 50
+    assert found["hard-imagenet-15"]["top1_full1000"].value == 50
 
 
 def test_imagenet_e_by_edit(tmp_path):
@@ -190,7 +190,7 @@ def test_imagenet_e_by_edit(tmp_path):
         picture(root / folder / f"ILSVRC2012_val_00000007.{ending}", seen)
     (root / "labels.txt").write_text("ILSVRC2012_val_00000007.JPEG\t3\n")
     found = evaluated(tmp_path, "imagenet-e")["imagenet-e"]
-    assert {name: row["value"] for name, row in found.items()} == {
+    assert {name: row.value for name, row in found.items()} == {
         "top1": 50,
         "top1.ori": 100,
         "top1.full": 100,
@@ -205,7 +205,7 @@ def test_spurious_features_are_held_against_validation_images_of_the_class(tmp_p
     picture(folder / "a.jpg", 17, 5)
     picture(folder / "b.jpg", 4, 5)
     found = evaluated(tmp_path, "spurious-imagenet")
-    assert found["spurious-imagenet"]["taken_for_class"]["value"] == 50
+    assert found["spurious-imagenet"]["taken_for_class"].value == 50
     assert top1(found, "val") == (pytest.approx(200 / 3), 3)
     # Two pictures of the class with probability high and middle, two others with high and low: 2.5 of 4 pairs right.
     numbers = group_numbers(tmp_path, "spurious-score")
@@ -221,7 +221,7 @@ def test_watermark_is_that_of_the_authors_and_the_gaps_are_printed(tmp_path):
     for c in (478, 5):
         picture(tmp_path / "val" / WNIDS[c] / f"ILSVRC2012_val_{c:08d}.JPEG", c, side=32)
     found = evaluated(tmp_path, "imagenet-w")
-    assert found["imagenet-w.clean"]["top1_carton"]["value"] == 100
+    assert found["imagenet-w.clean"]["top1_carton"].value == 100
     assert set(group_numbers(tmp_path, "imagenet-w-gaps")) == {"in_w_gap", "carton_gap", "p_carton_gap"}
 
 

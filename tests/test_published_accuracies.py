@@ -3,10 +3,10 @@
 import pytest
 
 from shared_data import shared_data
+from stored_results import results
 from testbed.engine.run import run_evaluations
 from testbed.entries.registry import load_registry
 from testbed.options import RunOptions
-from testbed.store import queries
 from testbed.store.opening import open_store
 
 pytestmark = pytest.mark.long
@@ -18,7 +18,7 @@ def top1(folder, models, setting, **options):
     run = RunOptions(data_roots=(str(shared_data()),), cache_folder=str(folder / "cache"), **options)
     report = run_evaluations(load_registry(), store, models, [setting], run, devices=["cpu", "cpu"], quiet=True)
     assert not report.failed, report.failed[0].error
-    return {r["model"]: r["value"] for r in queries.results(store, metric="top1")}
+    return {r.model: r.value for r in results(store, metric="top1")}
 
 
 def test_cifar_resnets_reach_their_published_accuracy_to_the_last_digit(tmp_path, monkeypatch):

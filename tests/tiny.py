@@ -41,12 +41,13 @@ def logits(store, model, setting, variant=""):
     import numpy as np
 
     from testbed.entries.registry import Registry
-    from testbed.store import queries
-    from testbed.store.outputs import outputs_of
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import find_one
+    from testbed.store.measuring import outputs_of
 
     registry = Registry()
     registry.load_folder(REGISTRY)
-    return np.array(outputs_of(store, registry, queries.completed(store, model, setting, variant)).logits)
+    return np.array(outputs_of(store, registry, find_one(store, model, setting, variant, source=OWN)).logits)
 
 
 def failure(report):

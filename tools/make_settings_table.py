@@ -45,11 +45,12 @@ _LICENCE = re.compile(r"\((?P<name>(?:MIT|CC|Apache|BSD|CC0)[\w.\- ]*|testing on
 _HEAD = """# Eval settings
 
 Made by `python tools/make_settings_table.py` from the registry; a test keeps it up to date. `<corruption>`,
-`<severity>` (1 to 5) and `<number>` stand for all that are registered. *From* is the setting whose stored logits a
-derived one reads: it costs no forward pass. *Images* is how many there should be; another number is a warning with the
-result. Where no source is given, the images are those of the setting above or made by the program. The licence is shown
-where known; look at the source before you use a set. *Layout* is `ours` where a set is not distributed as folders of
-pictures and has to be laid out as the source column says (tag `own-layout`); all others are read as they unpack.
+`<severity>` (1 to 5) and `<number>` stand for all that are registered. *Logits of* is the setting whose stored logits
+it reads, without a forward pass; *images of* is the one whose images it shows to the model again, in a forward pass of
+its own. *Images* is how many there should be; another number is a warning with the result. Where no source is given,
+the images are those of the setting above or made by the program. The licence is shown where known; look at the source
+before you use a set. *Layout* is `ours` where a set is not distributed as folders of pictures and has to be laid out as
+the source column says (tag `own-layout`); all others are read as they unpack.
 
 The {published} names of the ImageNet Testbed carry the tag `imagenet-testbed`; docs/differences.md tells what is
 different from there. Two sets are called ImageNet-D: that of 2024, made by diffusion, is `imagenet-d-diffusion`; that
@@ -145,12 +146,13 @@ def _table(registry: Registry, members: list[EvalSetting]) -> str:
             f"`{_pattern(entry, entry.name)}`",
             f"{entry.size:,}" if entry.size else "",
             _classes(registry, entry),
-            f"`{_pattern(entry, entry.derived_from)}`" if entry.derived_from else "",
+            f"`{_pattern(entry, entry.logits_from)}`" if entry.logits_from else "",
+            f"`{_pattern(entry, entry.images_from)}`" if entry.images_from else "",
             *_source(entry),
             "ours" if "own-layout" in entry.tags else "",
         )
         rows[row] = rows.get(row, 0) + 1
-    head = ["setting", "how many", "images", "classes", "from", "source", "licence", "layout"]
+    head = ["setting", "how many", "images", "classes", "logits of", "images of", "source", "licence", "layout"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for (name, *cells), count in rows.items():
         lines.append(f"| {name} | {count} | " + " | ".join(cells) + " |")

@@ -48,7 +48,7 @@ def add_with_tenth(name: str, *tags: str, **what: Any) -> None:
         child,
         *tags,
         "10percent",
-        derived_from=name,
+        logits_from=name,
         parent_eval_setting=name,
         idx_subsample_list=ten_percent(),
         size=5_000,

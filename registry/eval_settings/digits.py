@@ -75,7 +75,7 @@ add(
 registry.add_eval_setting(
     EvalSetting(
         name="digits-even",
-        derived_from="digits",
+        logits_from="digits",
         class_sublist=(0, 2, 4, 6, 8),
         tags=("subset",),
     )

@@ -35,14 +35,14 @@ imagenet.add("val", imagenet.PUBLISHED, dataset=imagenet.VAL, size=imagenet.VAL_
 imagenet.add(
     "val_subsampled_class_1_8",
     imagenet.PUBLISHED,
-    derived_from="val",
+    logits_from="val",
     class_sublist=imagenet.class_list("class_1_8"),
     metrics_fn=subset_classification,
     size=6_250,
 )
-imagenet.add("val-classes", derived_from="val", metrics_fn=class_accuracy, size=imagenet.VAL_SIZE)
-imagenet.add("val-calibration", derived_from="val", metrics_fn=calibration, size=imagenet.VAL_SIZE)
-imagenet.add("imagenet-real", derived_from="val", metrics_fn=ValidationLabels(real_labels), size=imagenet.VAL_SIZE)
+imagenet.add("val-classes", logits_from="val", metrics_fn=class_accuracy, size=imagenet.VAL_SIZE)
+imagenet.add("val-calibration", logits_from="val", metrics_fn=calibration, size=imagenet.VAL_SIZE)
+imagenet.add("imagenet-real", logits_from="val", metrics_fn=ValidationLabels(real_labels), size=imagenet.VAL_SIZE)
 
 imagenet.add(
     "greyscale",

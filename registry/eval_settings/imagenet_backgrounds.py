@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from testbed import StandardDataset, registry
-from testbed.metrics.aggregates import Difference
+from testbed.metrics.aggregates import GAP, Difference
 from testbed.metrics.class_groups import InGroup
 
 imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
@@ -28,5 +28,5 @@ for _variant in VARIANTS:
 registry.add_group(
     "imagenet-9",
     [f"imagenet-9.{variant}" for variant in VARIANTS],
-    aggregate=Difference("background_gap", "imagenet-9.mixed_same", "imagenet-9.mixed_rand"),
+    aggregate=Difference("background_gap", "imagenet-9.mixed_same", "imagenet-9.mixed_rand", kind=GAP),
 )

@@ -44,7 +44,7 @@ for _name, _size, _source, _tags in SETS:
 imagenet.add(
     "val-on-objectnet-classes",
     imagenet.PUBLISHED,
-    derived_from="val",
+    logits_from="val",
     class_sublist=CLASSES,
     metrics_fn=Merged(GROUPS),
     size=6_250,

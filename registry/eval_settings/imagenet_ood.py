@@ -53,7 +53,7 @@ imagenet.add(
 )
 imagenet.add(
     "val-on-imagenet-o-classes",
-    derived_from="val",
+    logits_from="val",
     class_sublist=imagenet.class_list("imagenet_o"),
     size=10_000,
 )

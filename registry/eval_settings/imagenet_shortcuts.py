@@ -1,10 +1,11 @@
 """What stands beside the object: watermarks, spurious features, edited surroundings, classes with strong cues."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from testbed import StandardDataset, registry
 from testbed.data.listed import ListedDataset
-from testbed.metrics.aggregates import Difference, SpuriousScore, Together
+from testbed.metrics.aggregates import GAP, Difference, SpuriousScore, Together
 from testbed.metrics.classification import subset_classification
 from testbed.metrics.shortcuts import accuracy_by_folder, carton, spurious_feature
 from testbed.perturb.watermark import watermark
@@ -22,15 +23,19 @@ imagenet.add(
     controls=("imagenet-w.clean",),
     size=imagenet.VAL_SIZE,
 )
-imagenet.add("imagenet-w.clean", "shortcut", derived_from="val", metrics_fn=carton, size=imagenet.VAL_SIZE)
+imagenet.add("imagenet-w.clean", "shortcut", logits_from="val", metrics_fn=carton, size=imagenet.VAL_SIZE)
 # IN-W Gap and Carton Gap: a model that leans on watermarks loses accuracy and sees cartons.
 registry.add_group(
     "imagenet-w-gaps",
     ["imagenet-w", "imagenet-w.clean"],
     aggregate=Together(
         [
-            Difference(gap, "imagenet-w", "imagenet-w.clean", metric)
-            for gap, metric in (("in_w_gap", "top1"), ("carton_gap", "top1_carton"), ("p_carton_gap", "p_carton"))
+            Difference(gap, "imagenet-w", "imagenet-w.clean", metric, kind)
+            for gap, metric, kind in (
+                ("in_w_gap", "top1", replace(GAP, better="higher")),  # accuracy less the clean one: 0 is the best
+                ("carton_gap", "top1_carton", GAP),
+                ("p_carton_gap", "p_carton", GAP),
+            )
         ]
     ),
 )
@@ -75,7 +80,7 @@ HARD = (379, 416, 433, 537, 602, 655, 706, 746, 785, 795, 801, 810, 837, 890, 98
 imagenet.add(
     "hard-imagenet-15",
     "shortcut",
-    derived_from="val",
+    logits_from="val",
     class_sublist=HARD,
     metrics_fn=subset_classification,
     size=750,

@@ -9,6 +9,7 @@ from pathlib import Path
 from testbed import StandardDataset, registry
 from testbed.metrics.accuracy import class_accuracy
 from testbed.metrics.classification import subset_classification
+from testbed.metrics.labels import COLUMNS, targets_are
 
 imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
 
@@ -34,21 +35,20 @@ for _name, _classes, _size, _twin_size, _twin, _source in SETS:
         imagenet.add(
             _subset,
             imagenet.PUBLISHED,
-            derived_from=_parent,
+            logits_from=_parent,
             class_sublist=imagenet.class_list(_classes),
             metrics_fn=subset_classification,
             size=_images,
         )
 
 
+@targets_are(COLUMNS)
 def openimages_accuracy(logits, targets):
     """top1, top5 and top1_balanced, the mean over classes."""
-    found = subset_classification(logits, targets)
+    metrics = subset_classification(logits, targets)
     balanced = class_accuracy(logits, targets)
-    return found | {"top1_balanced": balanced["top1_mean_per_class"]} if balanced else found
+    return metrics | {"top1_balanced": balanced["top1_mean_per_class"]} if balanced else metrics
 
-
-openimages_accuracy.columns_are_classes = True
 
 imagenet.add(
     "openimages_test_ilsvrc_subset",
@@ -67,7 +67,7 @@ imagenet.add(
 imagenet.add(
     "val-on-openimages-classes",
     imagenet.PUBLISHED,
-    derived_from="val",
+    logits_from="val",
     class_sublist=imagenet.class_list("openimages"),
     metrics_fn=subset_classification,
     size=21_000,

@@ -31,7 +31,7 @@ for _name, _also in SETS.items():
 imagenet.add(
     "imagenetv2-matched-frequency-format-val_subsampled_class_1_8",
     imagenet.PUBLISHED,
-    derived_from="imagenetv2-matched-frequency-format-val",
+    logits_from="imagenetv2-matched-frequency-format-val",
     class_sublist=imagenet.class_list("class_1_8"),
     metrics_fn=subset_classification,
     size=1_250,

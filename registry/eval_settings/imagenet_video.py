@@ -69,7 +69,7 @@ imagenet.add(
 imagenet.add(
     "val-on-vid-robust-classes",
     imagenet.PUBLISHED,
-    derived_from="val",
+    logits_from="val",
     class_sublist=VID_CLASSES,
     metrics_fn=Merged(
         VID_GROUPS,
@@ -119,7 +119,7 @@ imagenet.add(
 imagenet.add(
     "val-on-ytbb-robust-classes",
     imagenet.PUBLISHED,
-    derived_from="val",
+    logits_from="val",
     class_sublist=YTBB_CLASSES,
     metrics_fn=Merged(YTBB_GROUPS, uniform=True),
     size=11_550,

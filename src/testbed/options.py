@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from testbed.errors import EntryError
 
@@ -66,3 +67,10 @@ class RunOptions:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def stored_model_name(model: str, checkpoint: str | None) -> str:
+    """The name results go under: with a checkpoint its file's name too, without endings such as .pth.tar."""
+    if not checkpoint:
+        return model
+    return f"{model}@{Path(Path(checkpoint).name.removesuffix('.tar')).stem}"

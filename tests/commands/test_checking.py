@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 import tiny
+from stored_results import results
 from testbed.commands.database import main
 from testbed.metrics.categories16 import NAMES
-from testbed.store import queries
 from testbed.store.opening import open_store
 
 STIMULI = [(a, f"{a}1-{b}1.png") for a in NAMES[:4] for b in NAMES[:4]]
@@ -89,7 +89,7 @@ def checked(tmp_path, monkeypatch):
     """A small database and a registry folder with published numbers for it; returns a function that writes them."""
     monkeypatch.setenv("TESTBED_REGISTRY", str(tiny.REGISTRY))
     tiny.run(tmp_path / "results", ["tiny_a"], ["tiny"])
-    value = queries.results(open_store(str(tmp_path / "results" / "results.db")), ["tiny_a"], metric="top1")[0]["value"]
+    value = results(open_store(str(tmp_path / "results" / "results.db")), ["tiny_a"], metric="top1")[0].value
     folder = tmp_path / "more" / "references"
     folder.mkdir(parents=True)
 

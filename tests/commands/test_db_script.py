@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 import tiny
 from testbed.commands.database import main
+from testbed.store.database import Work
 from testbed.store.opening import open_store
 
 
@@ -85,7 +86,7 @@ def test_lists_take_filters_and_formats(db):
     names = [r["model"] for r in json.loads(db("--list-models-registry", "--filter", "tiny_[ab]", "--format", "json"))]
     assert names == ["tiny_a", "tiny_b"]
     settings = db("--list-eval-settings-registry", "--filter", "tiny*")
-    assert "derived from tiny" in settings
+    assert "logits of tiny" in settings
     parents = db("--list-parent-eval-settings-registry", "--filter", "tiny*")
     assert "tiny-even" not in parents
     assert "tiny.noise" in parents
@@ -103,7 +104,7 @@ def test_status_tells_a_stopped_run_from_one_at_work(db, monkeypatch):
     store = open_store("results/results.db")
     store.begin_run()
     ids = store.ensure_model("tiny_b"), store.ensure_eval_setting("tiny.noise")
-    store.claim(*ids, "", 200, 50, "f", "", resumable=True)
+    store.claim(*ids, "", Work(200, 50, "f"), resumable=True)
 
     def state():
         rows = {r["eval_setting"]: r for r in json.loads(db("--status", "--format", "json"))}

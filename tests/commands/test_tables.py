@@ -1,11 +1,14 @@
 """Tables are aligned, and narrow terminals get a narrower one."""
 
 from testbed.commands.tables import results_table
+from testbed.store.evaluation import Number
+
+BLANK = Number._make([None] * len(Number._fields))
 
 
 def rows(models=("tiny_alpha_model", "tiny_beta_model"), settings=("clean", "noise.5")):
     return [
-        {"model": m, "eval_setting": s, "metric": k, "value": 50.0, "ci_low": 41.0, "ci_high": 58.0, "n": 100}
+        BLANK._replace(model=m, eval_setting=s, metric=k, value=50.0, ci_low=41.0, ci_high=58.0, n=100, unit="%")
         for m in models
         for s in settings
         for k in ("top1", "top5")
@@ -34,3 +37,10 @@ def test_narrow_terminal_shows_the_longer_side_and_breaks_long_names():
 def test_very_narrow_terminal_or_one_model_lists_every_metric():
     assert len(results_table(rows(), 20).splitlines()) == 2 + 8
     assert len(results_table(rows(models=("one",)), 160).splitlines()) == 2 + 4
+
+
+def test_the_heading_tells_the_unit_that_the_metric_declares():
+    nats = [row._replace(metric="nll", unit="nats") for row in rows() if row.metric == "top1"]
+    assert results_table(nats, 160).startswith("nll (nats) on")
+    plain = [row._replace(metric="accuracy_of_mine", unit=None) for row in rows() if row.metric == "top1"]
+    assert results_table(plain, 160).startswith("accuracy_of_mine on")  # nothing is guessed from a name

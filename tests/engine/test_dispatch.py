@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tiny
-from testbed.store import queries
+from stored_results import completed, evaluations
 from testbed.store.opening import open_store
 
 
@@ -36,7 +36,7 @@ def test_two_cpu_workers_give_the_bits_of_one(tmp_path, undisturbed):
     assert not report.failed
     for setting in ("tiny", "tiny.noise"):
         np.testing.assert_array_equal(tiny.logits(store, "tiny_slow", setting), undisturbed["tiny_slow", setting])
-    devices = {d for e in queries.evaluations(store) for d in e.row["provenance"]["devices"]}
+    devices = {d for e in evaluations(store) for d in e.provenance.other["devices"]}
     assert devices == {"cpu#0", "cpu#1"}
 
 
@@ -51,7 +51,7 @@ def test_killed_worker_loses_no_finished_chunk(tmp_path, undisturbed, monkeypatc
 def test_chunk_that_kills_every_worker_fails_its_pair_only(tmp_path):
     report, store = tiny.run(tmp_path, ["tiny_always_deadly", "tiny_a"], ["tiny"], inline=False, threads=1)
     assert "its worker died 3 times at images 0 to 200 (killed by SIGKILL, often because mem" in tiny.failure(report)
-    assert queries.completed(store, "tiny_a", "tiny")
+    assert completed(store, "tiny_a", "tiny")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_two_runs_on_one_database_share_the_work(tmp_path, undisturbed):
     for out, _ in outputs:
         assert "tiny.noise" in out
     store = open_store(str(tmp_path / "results.db"))
-    assert [(e.eval_setting, e.status) for e in queries.evaluations(store)] == [
+    assert [(e.eval_setting, e.status) for e in evaluations(store)] == [
         ("tiny", "completed"),
         ("tiny.noise", "completed"),
     ]
@@ -184,4 +184,4 @@ def test_heartbeat_keeps_a_pair_from_being_taken(tmp_path):
     report, store = tiny.run(tmp_path, ["tiny_slow"], ["tiny"], chunk_size=16)
     first.join()
     assert not report.failed
-    assert len(queries.evaluations(store)) == 1
+    assert len(evaluations(store)) == 1

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import tiny
-from testbed.store import queries, schema
+from stored_results import completed, evaluations, every_number, results, stored_outputs
+from testbed.store import schema
+from testbed.store.find import evaluation_by_id
 
 
 def reference_logits(seed, normalise=None):
@@ -31,11 +33,11 @@ def test_logits_and_accuracy_are_those_of_the_model(tmp_path):
     assert not report.failed
     expected, targets = reference_logits(1)
     np.testing.assert_allclose(tiny.logits(store, "tiny_a", "tiny"), expected, atol=1e-4)
-    (top1, top5) = queries.results(store)
-    assert top1["value"] == pytest.approx(100 * np.mean(expected.argmax(1) == targets))
-    assert top5["metric"] == "top5"
-    assert top1["n"] == 200
-    assert top1["ci_low"] < top1["value"] < top1["ci_high"]
+    (top1, top5) = results(store)
+    assert top1.value == pytest.approx(100 * np.mean(expected.argmax(1) == targets))
+    assert top5.metric == "top5"
+    assert top1.n == 200
+    assert top1.ci_low < top1.value < top1.ci_high
 
 
 def test_bgr_normalisation_flips_channels_before_it_subtracts(tmp_path):
@@ -55,7 +57,7 @@ def test_derived_setting_takes_rows_and_columns_of_its_parent_without_running(tm
     np.testing.assert_allclose(tiny.logits(store, "tiny_a", "tiny-some"), expected[[7, 3, 3, 11]], atol=1e-4)
     again = expected[np.isin(targets, [2, 0])][:, [2, 0]]
     np.testing.assert_allclose(tiny.logits(store, "tiny_a", "tiny-some-even"), again, atol=1e-4)
-    value = queries.results(store, eval_settings=["tiny-even"])[0]["value"]
+    value = results(store, eval_settings=["tiny-even"])[0].value
     hits = np.array(even)[expected[rows][:, even].argmax(1)] == targets[rows]
     assert value == pytest.approx(100 * hits.mean())
 
@@ -111,8 +113,8 @@ def test_other_seed_gives_other_noise_and_stands_apart(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny.noise"], seed=1)
     a, b = tiny.logits(store, "tiny_a", "tiny.noise"), tiny.logits(store, "tiny_a", "tiny.noise", "seed=1")
     assert np.abs(a - b).mean() > 0.1
-    assert {r["variant"] for r in queries.all_results(store)} == {"", "seed=1"}
-    assert len({r["evaluation_id"] for r in queries.results(store)}) == 1
+    assert {r.variant for r in every_number(store)} == {"", "seed=1"}
+    assert len({r.evaluation_id for r in results(store)}) == 1
 
 
 def test_random_classify_function_is_repeatable(tmp_path):
@@ -124,24 +126,24 @@ def test_random_classify_function_is_repeatable(tmp_path):
 
 def test_limit_takes_the_same_number_of_each_class_and_stands_apart(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], limit=50)
-    (evaluation,) = queries.evaluations(store, eval_setting="tiny")
-    samples = queries.stored_logits(store, evaluation).samples
+    (evaluation,) = evaluations(store, eval_setting="tiny")
+    samples = stored_outputs(store, evaluation).rows
     assert np.bincount(samples.targets).tolist() == [5] * 10
-    assert queries.results(store) == []
-    limited = queries.results(store, variant="limit=50")
-    assert {(r["eval_setting"], r["n"]) for r in limited} == {("tiny", 50), ("tiny-even", 25)}
+    assert results(store) == []
+    limited = results(store, variant="limit=50")
+    assert {(r.eval_setting, r.n) for r in limited} == {("tiny", 50), ("tiny-even", 25)}
 
 
 def test_float16_logits_are_measured_as_they_are_stored(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"], logits_dtype="float16")
     stored = tiny.logits(store, "tiny_a", "tiny")
     assert stored.dtype == np.float16
-    assert queries.results(store)[0]["value"] == pytest.approx(100 * np.mean(stored.argmax(1) == _data()[1]))
+    assert results(store)[0].value == pytest.approx(100 * np.mean(stored.argmax(1) == _data()[1]))
 
 
 def test_probe_records_arrays_beside_the_logits(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny-probe"], chunk_size=32)
-    stored = queries.stored_logits(store, queries.completed(store, "tiny_a", "tiny-probe"))
+    stored = stored_outputs(store, completed(store, "tiny_a", "tiny-probe"))
     images, _ = _data()
     np.testing.assert_allclose(stored.extras["brightness"], images.mean((1, 2, 3)) / 255, atol=1e-5)
     np.testing.assert_array_equal(stored.extras["argmax"], stored.logits.argmax(1))
@@ -149,26 +151,26 @@ def test_probe_records_arrays_beside_the_logits(tmp_path):
 
 def test_metric_without_an_interval_gets_one_by_resampling_images(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny-metric", "tiny"])
-    rows = {r["metric"]: r for r in queries.results(store)}
-    assert rows["mean_logit"]["ci_low"] < rows["mean_logit"]["value"] < rows["mean_logit"]["ci_high"]
+    rows = {r.metric: r for r in results(store)}
+    assert rows["mean_logit"].ci_low < rows["mean_logit"].value < rows["mean_logit"].ci_high
     # The bootstrap interval of an accuracy is close to the exact one.
-    assert rows["accuracy"]["ci_low"] == pytest.approx(rows["top1"]["ci_low"], abs=2.5)
-    assert rows["accuracy"]["ci_high"] == pytest.approx(rows["top1"]["ci_high"], abs=2.5)
+    assert rows["accuracy"].ci_low == pytest.approx(rows["top1"].ci_low, abs=2.5)
+    assert rows["accuracy"].ci_high == pytest.approx(rows["top1"].ci_high, abs=2.5)
 
 
 def test_provenance_says_what_computed_a_result(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_b"], ["tiny"])
-    row = queries.completed(store, "tiny_b", "tiny").row
-    assert row["provenance"]["versions"]["torch"] == torch.__version__.split("+")[0]
-    assert "mean=(0.5, 0.4, 0.3)" in row["provenance"]["normalization"]
-    assert len(row["weights_sha256"]) == len(row["logits_sha256"]) == 64
-    assert row["images_per_second"] > 0
-    assert row["provenance"]["batch_size"] == 16
+    evaluation = completed(store, "tiny_b", "tiny")
+    assert evaluation.provenance.versions["torch"] == torch.__version__.split("+")[0]
+    assert "mean=(0.5, 0.4, 0.3)" in evaluation.provenance.normalization
+    assert len(evaluation.weights_sha256) == len(evaluation.logits_sha256) == 64
+    assert evaluation.images_per_second > 0
+    assert evaluation.provenance.other["batch_size"] == 16
 
 
 def test_provenance_tells_the_constants_of_a_corruption(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny.motion_blur"])
-    told = queries.completed(store, "tiny_a", "tiny.motion_blur").row["provenance"]["perturbation"]
+    told = completed(store, "tiny_a", "tiny.motion_blur").provenance.other["perturbation"]
     # Pictures of 8 pixels take what make_cifar_c.py of hendrycks/robustness has at severity 3.
     assert told == "motion_blur, severity 3, constants for 32 pixels (radius=6, sigma=2)"
 
@@ -182,13 +184,13 @@ def test_rerun_does_nothing(tmp_path):
 
 def test_overwrite_runs_again_and_derived_results_follow(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"])
-    first = queries.completed(store, "tiny_a", "tiny")
+    first = completed(store, "tiny_a", "tiny")
     _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"], overwrite=True)
-    second = queries.completed(store, "tiny_a", "tiny")
+    second = completed(store, "tiny_a", "tiny")
     assert second.id != first.id
-    assert queries.completed(store, "tiny_a", "tiny-even").row["derived_from_id"] == second.id
-    assert not (store.folder / first.row["logits_path"]).exists()
-    assert second.row["logits_sha256"] == first.row["logits_sha256"]
+    assert completed(store, "tiny_a", "tiny-even").derived_from_id == second.id
+    assert not (store.folder / first.logits_path).exists()
+    assert second.logits_sha256 == first.logits_sha256
 
 
 def test_result_derived_from_an_older_version_is_derived_again(tmp_path):
@@ -202,8 +204,8 @@ def test_result_derived_from_an_older_version_is_derived_again(tmp_path):
     report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny-even"])
     assert [p.setting.name for p in report.outcome.completed] == ["tiny"]
     assert [p.setting.name for p in report.outcome.derived] == ["tiny-even"]
-    parent = queries.completed(store, "tiny_a", "tiny-even").row["derived_from_id"]
-    assert queries.evaluations(store, id=parent)[0].version == 1
+    parent = completed(store, "tiny_a", "tiny-even").derived_from_id
+    assert evaluation_by_id(store, parent).version == 1
 
 
 @pytest.mark.parametrize(
@@ -248,10 +250,10 @@ def test_checkpoints_of_one_name_are_told_apart_by_their_content(tmp_path):
 
 
 def test_checkpoint_is_not_hashed_before_there_is_a_result_to_tell_it_from(tmp_path, monkeypatch):
-    from testbed.store import files
+    from testbed.data import writing
 
-    hashed, real = [], files.sha256_of
-    monkeypatch.setattr(files, "sha256_of", lambda path: (hashed.append(path.name), real(path))[1])
+    hashed, real = [], writing.sha256_of
+    monkeypatch.setattr(writing, "sha256_of", lambda path: (hashed.append(path.name), real(path))[1])
     checkpoint = saved(tmp_path / "best.pth", 1)
     tiny.run(tmp_path, ["tiny_a"], ["tiny"], checkpoint=checkpoint)
     assert "best.pth" not in hashed
@@ -270,7 +272,7 @@ def test_plan_of_many_pairs_is_made_in_linear_time(tmp_path):
     registry = Registry()
     registry.load_folder(tiny.REGISTRY)
     for i in range(400):
-        registry.eval_settings.add(EvalSetting(name=f"child-{i}", derived_from="tiny", class_sublist=[i % 10]), "here")
+        registry.eval_settings.add(EvalSetting(name=f"child-{i}", logits_from="tiny", class_sublist=[i % 10]), "here")
     for i in range(50):
         registry.models.add(Model(f"model-{i}", None, lambda: None, 1), "here")
     store = open_store(str(tmp_path / "results.db"), create=True)
@@ -288,10 +290,7 @@ def test_a_sublist_of_a_sublist_is_the_same_run_directly_and_derived(tmp_path):
     assert (
         tiny.logits(store, "tiny_votes", "tiny-some-even").shape == tiny.logits(store, "tiny_a", "tiny-some-even").shape
     )
-    found = {
-        m: queries.stored_logits(store, queries.completed(store, m, s)).samples
-        for m, s in (("tiny_votes", "tiny-some-even"),)
-    }
+    found = {m: stored_outputs(store, completed(store, m, s)).rows for m, s in (("tiny_votes", "tiny-some-even"),)}
     _, targets = reference_logits(1)
     taken = [i for i in range(200) if targets[i] in (2, 0)]  # classes 1 and 0 of (0, 2, 4, 6, 8)
     np.testing.assert_array_equal(found["tiny_votes"].indices, taken)

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 import tiny
+from stored_results import completed, evaluations, results
 from testbed.errors import StoreError, UnknownName
-from testbed.store import queries
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ def test_failure_is_recorded_in_words_and_others_go_on(tmp_path, model, setting,
     report, store = tiny.run(tmp_path, ["tiny_b", model], [setting, "tiny.noise"], data_roots=(str(tmp_path),))
     pair = next(p for p in report.failed if (p.model.name, p.setting.name) == (model, setting))
     assert words in pair.error
-    failed = [e for e in queries.evaluations(store, model, setting) if e.status == "failed"]
-    assert [words in e.row["error"] for e in failed] == [True]
-    assert queries.completed(store, "tiny_b", "tiny.noise")
+    failed = [e for e in evaluations(store, model, setting) if e.status == "failed"]
+    assert [words in e.error for e in failed] == [True]
+    assert completed(store, "tiny_b", "tiny.noise")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_failed_pair_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.undo()
     report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"])
     assert not report.failed
-    assert [e.status for e in queries.evaluations(store)] == ["completed"]
+    assert [e.status for e in evaluations(store)] == ["completed"]
 
 
 def test_failed_rerun_leaves_the_earlier_result_standing(tmp_path, monkeypatch):
@@ -101,7 +101,7 @@ def test_full_disk_stops_the_run_and_keeps_what_is_finished(tmp_path, monkeypatc
 def test_wrong_size_is_a_warning_in_the_row(tmp_path):
     report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny-size"])
     assert not report.failed
-    assert queries.completed(store, "tiny_a", "tiny-size").row["warning"].startswith("expected 201 images, found 200")
+    assert completed(store, "tiny_a", "tiny-size").warning.startswith("expected 201 images, found 200")
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(tmp_path):
@@ -110,7 +110,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(tmp_path):
     np.testing.assert_allclose(
         tiny.logits(store, "tiny_greedy", "tiny"), tiny.logits(store, "tiny_a", "tiny"), atol=1e-4
     )
-    assert queries.completed(store, "tiny_greedy", "tiny").row["provenance"]["batch_size"] == 4
+    assert completed(store, "tiny_greedy", "tiny").provenance.other["batch_size"] == 4
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def test_skipped_images_are_counted_and_left_out_of_metrics(tmp_path, pictures, 
         tmp_path, ["tiny_a"], ["tiny-folder"], data_roots=(pictures,), skip_bad_images=True, chunk_size=4, batch_size=2
     )
     assert not report.failed
-    row = queries.completed(store, "tiny_a", "tiny-folder").row
-    assert (row["n_images"], row["n_bad"]) == (12, 1)
-    assert row["warning"] == "1 unreadable image(s) left out"
-    assert queries.results(store)[0]["n"] == 11
+    evaluation = completed(store, "tiny_a", "tiny-folder")
+    assert (evaluation.n_images, evaluation.n_bad) == (12, 1)
+    assert evaluation.warning == "1 unreadable image(s) left out"
+    assert results(store)[0].n == 11
     assert len(tiny.logits(store, "tiny_a", "tiny-folder")) == 11
 
 
@@ -189,7 +189,7 @@ def test_any_folder_and_any_list_of_pictures_is_a_setting(tmp_path, pictures, mo
     settings = [f"folder:{tmp_path}/folder", f"manifest:{tmp_path}/list.csv"]
     report, store = tiny.run(tmp_path, ["tiny_pictures"], settings)
     assert not report.failed
-    assert [r["n"] for r in queries.results(store, metric="top1")] == [11, 3]
+    assert [r.n for r in results(store, metric="top1")] == [11, 3]
 
 
 def test_interrupted_run_keeps_its_chunks_and_says_so(tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def test_wrong_model_is_refused_when_made(wrong, message):
     ("wrong", "message"),
     [
         ({"name": "a\tb"}, "eval setting 'a\\tb': a name has no outer spaces and none of * ? [ ]"),
-        ({"dataset": None}, "eval setting 's': needs a dataset, or derived_from another setting"),
+        ({"dataset": None}, "eval setting 's': needs a dataset, or another setting as logits_from or images_from"),
         (
             {"dataset": "val"},
             "eval setting 's': dataset must be a StandardDataset, ArrayDataset or ManifestDataset, got str",
@@ -102,10 +102,10 @@ def test_wrong_model_is_refused_when_made(wrong, message):
         ),
         ({"metrics_fn": {"top1": 1}}, "eval setting 's': metrics_fn must be a function, got {'top1': 1}"),
         (
-            {"dataset": None, "derived_from": "val", "perturbation_fn_cpu": lambda image: image},
-            "eval setting 's': a derived setting reads stored logits and cannot perturb images",
+            {"dataset": None, "logits_from": "val", "perturbation_fn_cpu": lambda image: image},
+            "eval setting 's': with logits_from it reads stored logits and cannot perturb images",
         ),
-        ({"derived_from": "s"}, "eval setting 's': cannot be derived from itself"),
+        ({"logits_from": "s"}, "eval setting 's': cannot be derived from itself"),
         ({"tags": "corruption"}, "eval setting 's': tags must be a list of words, got the string 'corruption'"),
     ],
 )
@@ -148,7 +148,7 @@ def with_severity(image, rng, severity):
         ("perturbation_fn_cpu", lambda image, *, rng: 0, {"image", "rng"}),
         ("perturbation_fn_cpu", lambda image, severity=3, rng=None: 0, {"image", "rng"}),
         ("perturbation_fn_cpu", partial(with_severity, severity=3), {"image", "rng"}),
-        ("perturbation_fn_cpu", lambda **everything: 0, {"image", "rng"}),
+        ("perturbation_fn_cpu", lambda **everything: 0, set(KNOWN_ARGUMENTS["perturbation_fn_cpu"])),
         ("perturbation_fn_cpu", lambda image, *more: 0, {"image"}),
         ("perturbation_fn_gpu", Method(), {"images", "rng"}),
         ("perturbation_fn_gpu", Method().bound, {"images", "targets"}),
@@ -202,12 +202,12 @@ def test_derived_setting_inherits_images_and_noise():
         return image
 
     parent = setting(name="val-noisy", perturbation_fn_cpu=noisy, transform=StandardTransform())
-    child = EvalSetting(name="val-noisy-animals", derived_from="val-noisy", class_sublist=[1, 2], size=7)
+    child = EvalSetting(name="val-noisy-animals", logits_from="val-noisy", class_sublist=[1, 2], size=7)
     direct = child.over(parent)
     assert (direct.dataset, direct.perturbation_fn_cpu, direct.transform) == (DATA, noisy, StandardTransform())
     assert (direct.name, direct.class_sublist, direct.size) == ("val-noisy-animals", (1, 2), 7)
-    assert direct.derived_from is None
+    assert direct.logits_from is None
     assert direct.noise_key == child.noise_key == parent.noise_key == "val-noisy"
-    grandchild = EvalSetting(name="cats", derived_from="val-noisy-animals").over(direct)
+    grandchild = EvalSetting(name="cats", logits_from="val-noisy-animals").over(direct)
     assert grandchild.noise_key == "val-noisy"
     assert grandchild.arguments["perturbation_fn_cpu"] == {"image", "rng"}

@@ -271,9 +271,9 @@ def test_derived_setting_is_runnable_on_its_parents_data(tmp_path):
         tmp_path,
         "eval_settings/s.py",
         "setting('val')\n"
-        "registry.add_eval_setting(EvalSetting(name='sub', derived_from='val', class_sublist=[1]))\n"
-        "registry.add_eval_setting(EvalSetting(name='subsub', derived_from='sub', idx_subsample_list=[0]))\n"
-        "registry.add_eval_setting(EvalSetting(name='lost', derived_from='vall'))\n",
+        "registry.add_eval_setting(EvalSetting(name='sub', logits_from='val', class_sublist=[1]))\n"
+        "registry.add_eval_setting(EvalSetting(name='subsub', logits_from='sub', idx_subsample_list=[0]))\n"
+        "registry.add_eval_setting(EvalSetting(name='lost', logits_from='vall'))\n",
     )
     entries = loaded(tmp_path)
     assert entries.runnable("val") is entries.eval_setting("val")
@@ -359,10 +359,10 @@ def test_loading_imports_no_torch(tmp_path):
 
 def test_setting_made_on_the_spot_can_be_put_on_the_shelf(folder):
     entries = loaded(folder)
-    entries.eval_settings.add(EvalSetting(name="here", derived_from="val"), "notebook")
+    entries.eval_settings.add(EvalSetting(name="here", logits_from="val"), "notebook")
     assert entries.expand_eval_settings(["her?"]) == ["here"]
     with pytest.raises(EntryError, match="'here' is declared twice: at notebook and at again"):
-        entries.eval_settings.add(EvalSetting(name="here", derived_from="val"), "again")
+        entries.eval_settings.add(EvalSetting(name="here", logits_from="val"), "again")
 
 
 @pytest.mark.parametrize(

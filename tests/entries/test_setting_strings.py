@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 import tiny
+from stored_results import completed, has_labels, numbers_of_id, results, stored_outputs
 from testbed.commands import database, evaluate
 from testbed.entries.registry import Registry
 from testbed.errors import DataError, EntryError, UnknownName
-from testbed.store import queries
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,12 @@ def registry():
 
 def stored(store, setting, model="tiny_a"):
     """Logits, ids and targets of a finished pair."""
-    found = queries.stored_logits(store, queries.completed(store, model, setting))
-    return np.array(found.logits), list(found.samples.ids), found.samples.targets.tolist()
+    found = stored_outputs(store, completed(store, model, setting))
+    return np.array(found.logits), list(found.ids), found.targets.tolist()
 
 
 def metrics(store, setting, model="tiny_a"):
-    return [m["name"] for m in queries.metrics_of(store, queries.completed(store, model, setting).id)]
+    return [m.metric for m in numbers_of_id(store, completed(store, model, setting).id)]
 
 
 # ---- rows ------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_rows_keep_what_the_setting_says(registry):
     assert (some.size, some.noise_key, some.parent_eval_setting) == (50, "tiny.noise", "tiny.noise")
     assert (some.perturbation_fn_cpu, some.metrics_fn) == (base.perturbation_fn_cpu, base.metrics_fn)
     even = registry.eval_setting("rows:0-50@tiny-even")
-    assert (even.size, even.class_sublist, even.derived_from) == (None, (0, 2, 4, 6, 8), None)
+    assert (even.size, even.class_sublist, even.logits_from) == (None, (0, 2, 4, 6, 8), None)
 
 
 @pytest.mark.parametrize("text", ["5@tiny", "9-3@tiny", "3-3@tiny", "a-b@tiny", "0-5", "0-5@"])
@@ -179,9 +179,7 @@ def test_published_sets_run_each_on_its_own_arrays(tmp_path, published):
 
 
 def top1(store, setting):
-    (found,) = [
-        m for m in queries.metrics_of(store, queries.completed(store, "tiny_a", setting).id) if m["name"] == "top1"
-    ]
+    (found,) = [m for m in numbers_of_id(store, completed(store, "tiny_a", setting).id) if m.metric == "top1"]
     return found
 
 
@@ -202,7 +200,7 @@ def test_any_of_several_labels_in_a_list_is_right(tmp_path, image_folder):
     report, store = tiny.run(tmp_path, ["tiny_a"], [several])
     assert not report.failed
     assert stored(store, several)[2] == [*wrong[:5], -1]
-    assert (top1(store, several)["value"], top1(store, several)["n"]) == (60, 5)
+    assert (top1(store, several).value, top1(store, several).n) == (60, 5)
 
 
 def test_labels_of_a_list_are_held_to_the_classes_of_the_model(tmp_path, image_folder):
@@ -254,8 +252,8 @@ def test_images_without_labels_give_logits_and_no_accuracy(tmp_path, unlabelled)
         np.testing.assert_allclose(logits, every[0][0], rtol=1e-6)
         assert targets == [-1] * 9
         assert metrics(store, name) == []
-        assert not queries.has_labels(store, queries.completed(store, "tiny_a", name))
-    assert queries.results(store) == []
+        assert not has_labels(store, completed(store, "tiny_a", name))
+    assert results(store) == []
 
 
 def test_commands_work_without_labels(tmp_path, unlabelled, monkeypatch):
@@ -286,9 +284,10 @@ def test_commands_work_without_labels(tmp_path, unlabelled, monkeypatch):
 
 def test_only_pictures_without_labels_are_listed_one_by_one():
     from testbed.commands.tables import NO_LABELS, results_table
+    from testbed.store.evaluation import Number
 
-    row = {"eval_setting": "mine", "metric": NO_LABELS, "value": None, "ci_low": None, "ci_high": None, "n": 9}
-    table = results_table([{**row, "model": "a"}, {**row, "model": "b"}], 160).splitlines()
+    row = Number._make([None] * len(Number._fields))._replace(eval_setting="mine", metric=NO_LABELS, n=9)
+    table = results_table([row._replace(model="a"), row._replace(model="b")], 160).splitlines()
     assert [line.split() for line in table[2:]] == [
         ["a", "mine", "no", "labels", "-", "9"],
         ["b", "mine", "no", "labels", "-", "9"],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from stored_results import completed, results, stored_outputs
 from testbed import EvalSetting, Model, StandardTransform, evaluate
 from testbed.engine.run import run_evaluations
 from testbed.entries.registry import load_registry
@@ -17,7 +18,7 @@ from testbed.explain.clusters import Clusters, clusters_for, confusion_clusters,
 from testbed.explain.manifest import ExplanationManifest, read_explanations, read_heatmap
 from testbed.explain.settings import explanation_setting, setting_of
 from testbed.options import RunOptions
-from testbed.store import queries
+from testbed.store.find import eval_setting_names
 from testbed.store.opening import open_store
 from tiny import script
 
@@ -32,12 +33,12 @@ def run(folder, settings, model="digits_cnn", limit=12, **more):
     report = run_evaluations(registry, store, [model], settings, options, devices=["cpu"], inline=True, quiet=True)
     if report.failed:
         raise TestbedError(report.failed[0].error)
-    found = queries.results(store, variant=options.variant)
-    return {(r["eval_setting"], r["metric"]): r for r in found}, store
+    found = results(store, variant=options.variant)
+    return {(r.eval_setting, r.metric): r for r in found}, store
 
 
 def extras(store, setting, model="digits_cnn", variant="limit=12"):
-    return queries.stored_logits(store, queries.completed(store, model, setting, variant)).extras
+    return stored_outputs(store, completed(store, model, setting, variant)).extras
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +65,15 @@ def test_rows_per_image_and_class_are_stored_beside_the_logits(explained):
     assert rows["contrast"].shape == (12, 5, 4)
     assert exists.any(axis=1).all()
     valid = exists & (rows["invalid"] == 0)
-    assert results[GRADCAM, "cauc"]["value"] == pytest.approx(rows["cauc"][valid].mean())
-    assert results[GRADCAM, "cauc"]["n"] == valid.sum() == results[GRADCAM, "n_valid"]["value"]
-    assert results[GRADCAM, "n_invalid"]["value"] == (exists & ~valid).sum()
+    assert results[GRADCAM, "cauc"].value == pytest.approx(rows["cauc"][valid].mean())
+    assert results[GRADCAM, "cauc"].n == valid.sum() == results[GRADCAM, "n_valid"].value
+    assert results[GRADCAM, "n_invalid"].value == (exists & ~valid).sum()
     assert np.isnan(rows["cauc"][~valid]).all()
 
 
 def test_likely_classes_are_explained_against_the_others(explained):
     _, store = explained
-    stored = queries.stored_logits(store, queries.completed(store, "digits_cnn", GRADCAM, "limit=12"))
+    stored = stored_outputs(store, completed(store, "digits_cnn", GRADCAM, "limit=12"))
     rows = (stored.extras[name] for name in ("positive", "contrast"))
     for logits, positive, contrast in zip(stored.logits, *rows, strict=True):
         classes = positive[positive[:, 0] >= 0, 0]
@@ -83,9 +84,8 @@ def test_likely_classes_are_explained_against_the_others(explained):
 
 def test_probe_and_its_parameters_are_recorded(explained):
     _, store = explained
-    row = queries.completed(store, "digits_cnn", GRADCAM, "limit=12").row
-    assert "explainer='gradcam'" in row["provenance"]["probe"]
-    assert "max_points=32" in row["provenance"]["probe"]
+    told = completed(store, "digits_cnn", GRADCAM, "limit=12").provenance.other["probe"]
+    assert "explainer='gradcam'" in told and "max_points=32" in told
 
 
 @pytest.mark.parametrize("explainer", ["gradcam", "random", "rise,masks=10", "cwox-gradcam"])
@@ -104,7 +104,7 @@ def test_image_set_of_another_setting_keeps_its_corruption(tmp_path):
     noisy = "digits.gaussian_noise.3"
     _, store = run(tmp_path, [noisy, f"explanations:centre,step=1@{noisy}"], limit=6)
     one, other = (
-        queries.stored_logits(store, queries.completed(store, "digits_cnn", name, "limit=6")).logits
+        stored_outputs(store, completed(store, "digits_cnn", name, "limit=6")).logits
         for name in (noisy, f"explanations:centre,step=1@{noisy}")
     )
     assert np.allclose(one, other, atol=1e-5)
@@ -118,9 +118,9 @@ def test_image_set_of_another_setting_keeps_its_classes_and_images():
 
 def test_images_are_run_again_not_derived(explained):
     _, store = explained
-    evaluation = queries.completed(store, "digits_cnn", GRADCAM, "limit=12")
-    assert evaluation.row["logits_path"]
-    assert "digits" not in queries.eval_setting_names(store)  # the parent itself was not needed
+    evaluation = completed(store, "digits_cnn", GRADCAM, "limit=12")
+    assert evaluation.logits_path
+    assert "digits" not in eval_setting_names(store)  # the parent itself was not needed
 
 
 def test_curves_are_kept_on_request(tmp_path):
@@ -178,7 +178,7 @@ def test_declaring_settings_imports_no_torch():
 
 def test_string_tells_explainer_options_and_images():
     setting = setting_of("x", "rise,masks=9,delta=0.3,max_points=0,curves=yes,substrate=blur@folder:my/pictures@home")
-    assert setting.derived_from == "folder:my/pictures@home"
+    assert setting.images_from == "folder:my/pictures@home"
     probe = setting.probe
     assert (probe.explainer, dict(probe.options)["masks"], probe.substrate, probe.curves) == ("rise", 9, "blur", True)
     assert (probe.recipe.delta, probe.recipe.max_points) == (0.3, None)

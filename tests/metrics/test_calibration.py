@@ -9,6 +9,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.metrics import log_loss
 
 from testbed.metrics import calibration as c
+from testbed.metrics import softmax as softmax_module
 
 
 def case(n=600, classes=7, scale=2.0, seed=0):
@@ -102,10 +103,31 @@ def test_images_without_a_label_are_left_out():
 def test_rows_are_read_in_parts_without_changing_the_result(monkeypatch):
     logits, targets = case()
     whole = c.scores(logits, targets)
-    monkeypatch.setattr(c, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(softmax_module, "_ELEMENTS_AT_ONCE", 7 * logits.shape[1])
     parts = c.scores(logits, targets)
-    np.testing.assert_allclose(parts.nll, whole.nll, atol=1e-6)
-    np.testing.assert_allclose(parts.brier, whole.brier, atol=1e-6)
+    for field in ("nll", "brier", "confidence", "correct"):
+        np.testing.assert_array_equal(getattr(parts, field), getattr(whole, field))
+
+
+def test_scores_of_a_very_sure_model_stay_in_their_range():
+    logits = 60 * np.eye(5, dtype=np.float32)[[0, 1, 2, 3]]
+    per_image = c.scores(logits, np.array([0, 1, 2, 0]))
+    assert (per_image.nll >= 0).all()
+    assert (per_image.brier >= 0).all()
+    assert per_image.brier[3] == pytest.approx(2)
+
+
+def test_bins_hold_counts_confidence_and_accuracy_and_give_the_ece():
+    logits, targets = case()
+    per_image = c.scores(logits, targets)
+    bins = c.binned(per_image.confidence, per_image.correct, c.equal_width_places(per_image.confidence, 10), 10)
+    assert bins.count.sum() == 600
+    inside = (per_image.confidence > 0.8) & (per_image.confidence <= 0.9)
+    assert bins.count[8] == inside.sum()
+    assert bins.confidence[8] == pytest.approx(per_image.confidence[inside].mean())
+    assert bins.accuracy[8] == pytest.approx(per_image.correct[inside].mean())
+    assert np.isnan(bins.accuracy[0])  # with 7 classes nobody is less sure than 1/7
+    assert bins.expected_error == c.ece(logits, targets, 10).value
 
 
 def test_selective_risk_averages_the_error_among_the_surest():

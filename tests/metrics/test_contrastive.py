@@ -193,5 +193,11 @@ def test_rows_of_one_image_do_not_count_as_independent():
 
 
 def test_every_metric_with_a_direction_tells_it():
-    assert c.explanation_metrics.better["cauc"] == "lower"
-    assert c.explanation_metrics.better["cdrop"] == "higher"
+    metrics = c.explanation_metrics(rows([[0.2], [0.4]], [[0], [0]], [[1], [1]]))
+    assert {name: e.kind.better for name, e in metrics.items()} == {
+        "cauc": "lower",
+        "cdrop": "higher",
+        "n_valid": None,
+        "n_invalid": None,
+    }
+    assert {name: kind.better for name, kind in c.KINDS.items() if kind.better} == c.BETTER

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from shared_data import shared_data
-from testbed.metrics.aggregates import CorruptionSummary, Difference, Mean, UnknownClasses
+from testbed.metrics.aggregates import POINTS, CorruptionSummary, Difference, Mean, UnknownClasses
 from testbed.metrics.corruption_error import (
     ALEXNET_CLEAN_ERROR,
     corruption_errors,
+    mean_corruption_error,
     mean_of,
     relative_corruption_errors,
 )
@@ -67,6 +68,28 @@ def test_relative_error_subtracts_the_clean_one_on_both_sides():
     assert found.ci_low < found.value < found.ci_high
 
 
+def test_arrays_of_many_models_give_what_estimates_of_each_give():
+    """One of them lacks an accuracy, another an interval."""
+    rng = np.random.default_rng(0)
+    value = {c: rng.uniform(10, 90, size=(3, 5)) for c in ALEXNET}  # models, severities
+    value["fog"][1, 2] = np.nan
+    ends = {c: np.stack([v, v - 1, v + 2]) for c, v in value.items()}
+    ends["fog"][1:, 2, 0] = np.nan
+    together = mean_corruption_error(ends, {c: 100 * sum(errors) for c, errors in ALEXNET.items()})
+    assert together.shape == (3, 3)
+    alone = {c: [Estimate(v, v - 1, v + 2) for v in of_model[0]] for c, of_model in value.items()}
+    expected = mean_of(corruption_errors(alone, ALEXNET))
+    assert together[:, 0] == pytest.approx([expected.value, expected.ci_low, expected.ci_high])
+    assert np.isnan(together[:, 1]).all()
+    assert np.isfinite(together[0, 2])
+    assert np.isnan(together[1:, 2]).all()
+
+
+def test_without_intervals_of_the_severities_there_is_none_of_the_mce():
+    mce = mean_of(corruption_errors(ITSELF, ALEXNET))
+    assert (mce.ci_low, mce.ci_high) == (None, None)
+
+
 def test_severities_must_be_those_of_the_baseline():
     with pytest.raises(ValueError, match="corruption 'fog': expected baseline errors of 1 severities"):
         corruption_errors({"fog": [Estimate(50)]}, ALEXNET)
@@ -98,7 +121,7 @@ def test_mean_is_over_what_is_stored():
 
 def test_difference_of_two_settings():
     stored = Stored(["a", "b"], {("a", "top1"): Estimate(80, 77, 83), ("b", "top1"): Estimate(60, 56, 64)})
-    assert Difference("gap", "a", "b")(stored)["gap"] == Estimate(20, 15, 25)
+    assert Difference("gap", "a", "b")(stored)["gap"] == Estimate(20, 15, 25, kind=POINTS)
     assert Difference("gap", "a", "c")(stored) == {}
 
 

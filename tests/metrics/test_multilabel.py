@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from testbed.metrics.accuracy import accuracy_topk
+from testbed.metrics.labels import COLUMNS, meaning_of_targets
 from testbed.metrics.multilabel import (
     SeveralLabels,
     ValidationLabels,
@@ -35,7 +36,7 @@ def test_without_several_labels_accuracy_is_that_of_the_targets():
     paths = [f"{i}.png" for i in range(50)]
     assert SeveralLabels(dict)(logits, targets, paths) == accuracy_topk(logits, targets)
     assert SeveralLabels(dict)(logits, np.full(50, -1), paths) == {}
-    assert SeveralLabels.columns_are_classes
+    assert meaning_of_targets(SeveralLabels(dict)) == COLUMNS
 
 
 def test_any_of_several_labels_is_right():

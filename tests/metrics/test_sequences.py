@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from testbed.metrics.estimate import Estimate
-from testbed.metrics.sequences import FrameAccuracy, Frames, flip_rate, mean_flip_rate, pm_accuracy
+from testbed.metrics.sequences import (
+    RELATIVE_FLIP_RATE,
+    FrameAccuracy,
+    Frames,
+    flip_rate,
+    mean_flip_rate,
+    pm_accuracy,
+)
 
 
 def test_an_anchor_counts_at_pm10_only_with_all_its_neighbours():
@@ -39,6 +46,6 @@ def test_flip_rate_against_the_previous_and_the_first_frame():
 
 def test_mean_flip_rate_is_relative_to_the_baseline():
     rates = {"snow": Estimate(10, 8, 12), "tilt": Estimate(5, 4, 6)}
-    assert mean_flip_rate(rates, {"snow": 20, "tilt": 5}) == Estimate(75, 60, 90)
+    assert mean_flip_rate(rates, {"snow": 20, "tilt": 5}) == Estimate(75, 60, 90, kind=RELATIVE_FLIP_RATE)
     with pytest.raises(ValueError, match=r"none for \['tilt'\]"):
         mean_flip_rate(rates, {"snow": 20})

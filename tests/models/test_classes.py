@@ -5,15 +5,15 @@ import pytest
 import timm.data
 import torch
 
+from stored_results import completed
 from testbed import EvalSetting, Model, StandardDataset, StandardTransform
 from testbed.data.labels import imagenet_wnids, timm_wnids
 from testbed.engine.run import run_evaluations
 from testbed.entries.registry import Registry
 from testbed.errors import EntryError
 from testbed.options import RunOptions
-from testbed.store import queries
+from testbed.store.measuring import outputs_of
 from testbed.store.opening import open_store
-from testbed.store.outputs import outputs_of
 
 WNIDS = imagenet_wnids()
 PICTURED = (3, 141, 592, 999)  # the classes that there are pictures of
@@ -27,7 +27,7 @@ def evaluate(tmp_path, image_folder):
     dataset = StandardDataset(path=folder)
     registry.eval_settings.add(EvalSetting(name="wnids", dataset=dataset), "test")
     few = (999, 3, 592)
-    registry.eval_settings.add(EvalSetting(name="wnids-few", derived_from="wnids", class_sublist=few), "test")
+    registry.eval_settings.add(EvalSetting(name="wnids-few", logits_from="wnids", class_sublist=few), "test")
     registry.eval_settings.add(EvalSetting(name="wnids-other", dataset=dataset, class_sublist=(0, 141)), "test")
 
     def run(settings, **words):
@@ -39,7 +39,7 @@ def evaluate(tmp_path, image_folder):
         found = {}
         for pair in report.plan.pairs:
             if pair not in report.failed:
-                stored = queries.completed(store, "own", pair.setting.name)
+                stored = completed(store, "own", pair.setting.name)
                 found[pair.setting.name] = np.array(outputs_of(store, registry, stored).logits)
         return report, found
 

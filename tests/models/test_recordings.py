@@ -7,30 +7,22 @@ import pytest
 import torch
 
 import tiny
+from stored_results import completed
 from testbed.data.arrays import ArrayDataset
+from testbed.engine.rotation_training import Stepper, augmented, train_rotation_head
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.entries.registry import Registry
 from testbed.errors import EntryError, ModelError
 from testbed.models.classifier import LoadedModel
 from testbed.models.features import FeatureWatch
-from testbed.models.rotation import (
-    RotationHead,
-    Stepper,
-    augmented,
-    head_path,
-    read_head,
-    save_head,
-    train_rotation_head,
-    turned,
-)
+from testbed.models.rotation import RotationHead, head_path, read_head, save_head, turned
 from testbed.options import RunOptions
-from testbed.store import queries
-from testbed.store.outputs import outputs_of
+from testbed.store.measuring import outputs_of
 
 
 def stored(store, model="tiny_a", setting="tiny"):
-    return outputs_of(store, registry(), queries.completed(store, model, setting))
+    return outputs_of(store, registry(), completed(store, model, setting))
 
 
 def registry():
@@ -125,12 +117,12 @@ def test_logits_of_another_rotation_head_are_recorded_again(tmp_path):
     tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], **how)
     same, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], **how)
     assert not same.worked
-    first = queries.completed(store, "tiny_a", "tiny").row["provenance"]["rotation_head"]
+    first = completed(store, "tiny_a", "tiny").provenance.rotation_head
     assert {k: v for k, v in first.items() if k != "sha256"} == {"trained_on": "tiny", "epochs": "20", "seed": "1"}
     save_random_head(tmp_path, 2)
     again, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], **how)
     assert again.worked and not again.failed
-    assert queries.completed(store, "tiny_a", "tiny").row["provenance"]["rotation_head"]["sha256"] != first["sha256"]
+    assert completed(store, "tiny_a", "tiny").provenance.rotation_head["sha256"] != first["sha256"]
     save_random_head(tmp_path, 2)  # trained again with the same outcome
     third, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny-even"], **how)
     assert not third.worked

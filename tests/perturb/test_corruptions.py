@@ -102,8 +102,8 @@ def test_the_layout_in_memory_does_not_matter(name: str, frost_textures: Path) -
     assert torch.equal(ours(image=image, rng=seeded()), ours(image=turned, rng=seeded()))
 
 
-def test_arguments_are_called_image_and_rng() -> None:
-    assert list(inspect.signature(corruption("fog", 1)).parameters) == ["image", "rng"]
+def test_arguments_are_those_a_perturbation_may_take() -> None:
+    assert list(inspect.signature(corruption("fog", 1)).parameters) == ["image", "rng", "data_roots"]
 
 
 def test_a_corruption_is_a_value() -> None:

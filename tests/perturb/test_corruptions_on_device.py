@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import tiny
-from testbed.engine import worker
+from testbed.engine import forward
 from testbed.perturb.corruptions import BAR_CORRUPTIONS, CORRUPTIONS, corruption
 from testbed.perturb.corruptions.on_device import BATCHED
 from testbed.perturb.seeding import BatchRandom, image_generator
@@ -48,7 +48,7 @@ def test_worker_perturbs_batches_where_the_device_asks_for_it(tmp_path, monkeypa
 
     setting = ["tiny.motion_blur"]
     _, usual = tiny.run(tmp_path / "usual", ["tiny_a"], setting)
-    monkeypatch.setattr(worker, "batched_form", on_every_device)
+    monkeypatch.setattr(forward, "batched_form", on_every_device)
     _, batched = tiny.run(tmp_path / "batched", ["tiny_a"], setting)
     assert sum(used) == 200
     a, b = (tiny.logits(store, "tiny_a", *setting) for store in (usual, batched))
@@ -61,5 +61,5 @@ def test_only_gpus_take_batches():
     setting = EvalSetting(
         name="blurred", dataset=StandardDataset(name="x"), perturbation_fn_cpu=corruption("gaussian_blur", 1)
     )
-    assert worker.batched_form(setting, torch.device("cpu")) is None
-    assert worker.batched_form(setting, torch.device("cuda:0")) is not None
+    assert forward.batched_form(setting, torch.device("cpu")) is None
+    assert forward.batched_form(setting, torch.device("cuda:0")) is not None

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 import stored_results
 from shared_data import PROJECT, shared_data
-from testbed.metrics.estimate import Estimate
-from testbed.stats.intervals import clopper_pearson
+from testbed.metrics.estimate import share
 from testbed.store.database import Store
 from testbed.store.formats import published
 from testbed.store.opening import open_store
@@ -70,12 +69,6 @@ def add_result(store: Store, model: str, setting: str, tags, targets: np.ndarray
     stored_results.add(
         store, model, setting, logits=logits.astype(np.float32), targets=targets, metrics=metrics, **facts, **more
     )
-
-
-def share(right: int, n: int) -> Estimate:
-    """So many of n images in percent, with the interval a run gives it."""
-    low, high = clopper_pearson(right, n)
-    return Estimate(100 * right / n, 100 * low, 100 * high, n)
 
 
 @pytest.fixture(scope="session")

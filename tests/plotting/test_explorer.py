@@ -13,9 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 import stored_results
+from testbed.metrics.estimate import share
 from testbed.store.opening import open_store
-
-from .conftest import share
 
 V2 = "imagenetv2-matched-frequency-format-val"
 EVIL = "<img src=x onerror=\"document.title='broken'\">"

@@ -12,13 +12,16 @@ import pytest
 import stored_results
 import tiny
 from shared_data import PROJECT
+from testbed.data.rows import Rows
 from testbed.entries.registry import Registry
+from testbed.metrics.estimate import ERROR, Estimate, MetricKind, share
 from testbed.stats.paired import difference, mcnemar
-from testbed.store import queries
+from testbed.store.find import numbers
 from testbed.store.formats import published
 from testbed.store.opening import open_store
+from testbed.store.outputs import Outputs
 
-from .conftest import IMAGES, MODELS, SHIFTS, add_result, looks_drawn, share
+from .conftest import IMAGES, MODELS, SHIFTS, add_result, looks_drawn
 
 FIGURES = [
     ("scatter", ["--x", "toy", "--y", "toy.*"]),
@@ -85,12 +88,12 @@ def test_the_same_results_give_the_same_files(small_db, draw, tmp_path):
             ["--x", "toy", "--y", "toy.*", "--models", "above", "--min-x", "99"],
             "no model has results on both",
         ),
-        ("scatter", ["--x", "toy", "--y", "toy.*", "--variant", "limit=5"], "holds no results"),
+        ("scatter", ["--x", "toy", "--y", "toy.*", "--variant", "limit=5"], "any model on any eval setting: no result"),
         ("effective_robustness", ["--x", "toy", "--y", "toy.*"], "no reference is known for 'toy'"),
         ("grid", ["--eval-settings", "nix*"], "no results on 'nix*'"),
         ("corruptions", ["--eval-settings", "toy"], "no setting here is named BASE.CORRUPTION.SEVERITY"),
-        ("calibration", ["--models", "lineA"], "no own results of model 'lineA'; did you mean line_"),
-        ("compare", ["above", "line_x"], "no own results of model 'line_x'; did you mean line_"),
+        ("calibration", ["--models", "lineA"], "no model 'lineA' in the database"),
+        ("compare", ["above", "line_x"], "no model 'line_x' in the database"),
         ("table", ["--out", "table.doc"], "expected a file ending in .md, .csv, .tex"),
         ("paper", ["--figures", "imagenetv"], "no figure 'imagenetv'; did you mean imagenetv2"),
     ],
@@ -108,7 +111,7 @@ def test_an_empty_or_missing_database_is_said_in_one_line(draw, tmp_path, script
     assert "there is no results database" in missing.output
     open_store(str(tmp_path / "empty.db"), create=True)
     empty = draw(script, *arguments, "--db", tmp_path / "empty.db", fails=True)
-    assert "no results" in empty.output or "no stored logits" in empty.output
+    assert "no results" in empty.output or "has not been run" in empty.output
     assert len(empty.output.strip().splitlines()) == 1
 
 
@@ -226,18 +229,126 @@ def test_an_own_model_lands_among_published_ones_without_moving_their_line(store
     assert len(own["models"]) == 7
 
 
+# ---- which results ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def partial(store):
+    """Three models on two settings, with 40 images each."""
+    targets = np.arange(40) % 5
+    for model, right in {"a": 20, "b": 28, "c": 36}.items():
+        for setting, lost in (("toy", 0), ("toy.blur.1", 6)):
+            add_result(store, model, setting, [], targets, np.arange(40) < right - lost, variant="limit=40")
+    return store
+
+
+PARTIAL = [
+    ("scatter", ["--x", "toy", "--y", "toy.blur.1"]),
+    ("grid", []),
+    ("corruptions", []),
+    ("calibration", []),
+    ("compare", ["a", "b"]),
+]
+
+
+def notes_of(monkeypatch) -> list[str]:
+    """Whatever the figures write below their titles from now on."""
+    from matplotlib.figure import Figure
+
+    said: list[str] = []
+    text = Figure.text
+    monkeypatch.setattr(Figure, "text", lambda self, x, y, s, **how: said.append(s) or text(self, x, y, s, **how))
+    return said
+
+
+@pytest.mark.parametrize(("script", "arguments"), PARTIAL)
+def test_partial_results_are_drawn_where_there_are_no_others_and_said_so(
+    partial, draw, tmp_path, monkeypatch, script, arguments
+):
+    said = notes_of(monkeypatch)
+    draw(script, *arguments, "--db", tmp_path / "results.db", "--out", tmp_path / "f")
+    assert "partial results: limit=40" in said
+
+
+def test_whole_results_are_drawn_without_the_partial_ones_beside_them(partial, draw, tmp_path, monkeypatch):
+    from _results import Words, load
+
+    add_share(partial, "d", "toy", 50)
+    said = notes_of(monkeypatch)
+    draw("grid", "--db", tmp_path / "results.db", "--out", tmp_path / "f.png")
+    assert not [text for text in said if "partial" in text]
+    assert [p.model for p in load(partial).points] == ["d"]
+    assert load(partial, words=Words(models=["a"])).variant == "limit=40"
+    assert load(partial, words=Words(eval_settings=["toy.blur.*"])).variant == "limit=40"
+    told = draw("scatter", "--x", "toy", "--y", "toy.blur.1", "--db", tmp_path / "results.db", fails=True).output
+    assert "any model on toy.blur.1: no result" in told
+    assert "limit=40 of version 1" in told  # what there is instead
+
+
+def test_a_table_and_the_explorer_say_that_results_are_partial(partial, draw, tmp_path):
+    told = draw("table", "--db", tmp_path / "results.db")
+    assert "partial results: limit=40" in told.output
+    draw("explorer", "--db", tmp_path / "results.db", "--out", tmp_path / "e.html")
+    assert "partial results: limit=40; 6 results" in (tmp_path / "e.html").read_text()
+
+
+def test_the_unit_and_the_better_end_are_those_the_numbers_declare(store, draw, tmp_path):
+    from _results import load
+    from grid import chosen_columns, grid, ordered_rows
+
+    nll = MetricKind("nats", "lower", 0.0)
+    for model, value in {"good": 0.5, "middle": 1.0, "bad": 2.0}.items():
+        metrics = {"nll": Estimate(value, value - 0.1, value + 0.1, 50, nll), "ece": Estimate(9, 8, 10, 50, ERROR)}
+        for setting in ("clean", "shifted"):
+            stored_results.add(store, model, setting, metrics=metrics)
+    results = load(store, "nll")
+    assert not results.is_accuracy and not load(store, "ece").is_accuracy
+    columns = chosen_columns(results, ())
+    order = ordered_rows(results, columns, None)
+    assert [results.points[i].model for i in order] == ["good", "middle", "bad"]
+    assert grid(results, columns, order).axes[1].get_ylabel() == "nll, nats"
+    lines = draw("table", "--db", tmp_path / "results.db", "--metric", "nll", "--no-intervals").output.splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| good", "| middle", "| bad"]
+    where = ("--db", tmp_path / "results.db", "--out", tmp_path / "f.png")
+    draw("scatter", "--x", "clean", "--y", "shifted", "--metric", "nll", *where)
+    told = draw("corruptions", "--metric", "nll", *where, fails=True).output
+    assert "no setting here is named" in told
+
+
+def test_only_shares_of_images_get_an_interval_at_another_confidence(store):
+    """The area under a ROC curve has the same unit and range as an accuracy, and no binomial interval."""
+    from _results import load
+
+    area = Estimate(80, 78, 82, 100, MetricKind("%", "higher", 0.0, 100.0))
+    stored_results.add(store, "m", "s", metrics={"top1": share(80, 100), "auroc": area})
+    assert load(store, "auroc", confidence=0.99).is_accuracy
+    assert np.isnan(load(store, "auroc", confidence=0.99).column("s").low).all()
+    assert load(store, confidence=0.99).column("s").low[0] < load(store).column("s").low[0]
+
+
+def test_a_metric_whose_numbers_disagree_about_the_unit_has_none(store):
+    from _results import load
+
+    for setting, unit in (("a", "%"), ("b", "nats")):
+        stored_results.add(store, "m", setting, metrics={"odd": Estimate(1, kind=MetricKind(unit))})
+    stored_results.add(store, "m", "c", metrics={"even": Estimate(1, kind=MetricKind("%"))})
+    stored_results.add(store, "m", "d", metrics={"even": Estimate(2)})  # declares nothing
+    assert load(store, "odd").axis_label == "odd"
+    assert load(store, "even").axis_label == "even, %"
+
+
 # ---- from logits -----------------------------------------------------------------------------------------
 
 
 def test_a_comparison_gives_the_paired_statistics_of_each_setting(small_db, draw, tmp_path):
-    from _logits import answers, with_logits
+    from _logits import stored_outputs
 
     draw("compare", "above", "line_b", "--db", small_db, "--out", tmp_path / "c.png", "--json", tmp_path / "c.json")
-    found = {row["eval_setting"]: row for row in json.loads((tmp_path / "c.json").read_text())}
-    assert set(found) == {"toy", *SHIFTS}
-    store = open_store(small_db)
-    pair = [answers(store, Registry(), with_logits(store, [m], ["toy.blur.1"])[0]).correct for m in ("above", "line_b")]
-    row, expected = found["toy.blur.1"], difference(*pair)
+    by_setting = {row["eval_setting"]: row for row in json.loads((tmp_path / "c.json").read_text())}
+    assert set(by_setting) == {"toy", *SHIFTS}
+    stored = stored_outputs(open_store(small_db), Registry(), ["above", "line_b"], ["toy.blur.1"])
+    pair = [stored.read(evaluation).correct for evaluation in stored.evaluations]
+    row, expected = by_setting["toy.blur.1"], difference(*pair)
     assert (row["difference"], row["low"], row["high"]) == pytest.approx((expected.value, expected.low, expected.high))
     assert row["p_value"] == pytest.approx(mcnemar(*pair).p_value)
     assert row["significant"]
@@ -248,7 +359,7 @@ def test_derived_settings_are_compared_from_their_parents_logits(draw, tmp_path)
     where = ("--registry", tiny.REGISTRY, "--db", tmp_path / "results.db", "--eval-settings", "tiny-even")
     draw("compare", "tiny_a", "tiny_b", *where, "--out", tmp_path / "c.png", "--json", tmp_path / "c.json")
     (row,) = json.loads((tmp_path / "c.json").read_text())
-    top1 = {r["model"]: r["value"] for r in queries.results(store, None, ["tiny-even"], "top1")}
+    top1 = {n.model: n.value for n in numbers(store, None, ["tiny-even"], "top1")}
     assert row["n"] == 100
     assert row["difference"] == pytest.approx(top1["tiny_a"] - top1["tiny_b"])
     draw("calibration", "--models", "tiny_a", *where, "--out", tmp_path / "r.png")
@@ -279,17 +390,51 @@ def test_holm_marks_the_small_p_values_only():
 
 
 def test_reliability_by_hand():
-    from _logits import Answers
     from calibration import reliability
 
-    sure = np.array([0.55, 0.55, 0.95, 0.95, 0.95, 1.0])
-    right = np.array([True, False, True, True, True, False])
-    found = reliability(Answers(np.arange(6), right, sure), bins=10)
-    assert found.count.tolist() == [0, 0, 0, 0, 0, 2, 0, 0, 0, 4]
-    assert found.accuracy[[5, 9]].tolist() == [0.5, 0.75]
-    expected = 2 / 6 * abs(0.55 - 0.5) + 4 / 6 * abs((3 * 0.95 + 1) / 4 - 0.75)
-    assert found.expected_error == pytest.approx(expected)
-    assert (found.low[9] < 0.75 < found.high[9]) and np.isnan(found.low[0])
+    sure = np.array([0.55, 0.55, 0.95, 0.95, 0.95, 0.99])
+    targets = np.array([0, 1, 0, 0, 0, 1])  # the first column is always the best
+    diagram = reliability(outputs_of(np.log(np.column_stack([sure, 1 - sure])), targets), bins=10)
+    assert diagram.bins.count.tolist() == [0, 0, 0, 0, 0, 2, 0, 0, 0, 4]
+    assert diagram.bins.accuracy[[5, 9]].tolist() == [0.5, 0.75]
+    expected = 2 / 6 * abs(0.55 - 0.5) + 4 / 6 * abs((3 * 0.95 + 0.99) / 4 - 0.75)
+    assert diagram.bins.expected_error == pytest.approx(100 * expected)
+    assert (diagram.low[9] < 0.75 < diagram.high[9]) and np.isnan(diagram.low[0])
+
+
+def outputs_of(logits, targets):
+    return Outputs(Rows(np.array([f"{i}.png" for i in range(len(targets))]), targets, np.arange(len(targets))), logits)
+
+
+def test_ece_of_the_diagram_is_the_metric():
+    from calibration import reliability
+
+    from testbed.metrics.calibration import ece
+
+    rng = np.random.default_rng(0)
+    logits, targets = 3 * rng.normal(size=(200, 6)), rng.integers(0, 6, 200)
+    diagram = reliability(outputs_of(logits, targets))
+    assert diagram.bins.expected_error == pytest.approx(ece(logits, targets).value)
+
+
+def test_corruption_error_of_the_figure_is_the_metric(store):
+    from _results import load
+    from corruptions import chosen_family, mean_corruption_error
+
+    from testbed.metrics.corruption_error import corruption_errors, mean_of
+
+    shares = {"blur": (80, 60), "fog": (50, 30)}
+    for corruption, values in shares.items():
+        for severity, right in enumerate(values, 1):
+            add_share(store, "m", f"toy.{corruption}.{severity}", right)
+    results = load(store)
+    baseline = {"blur": (0.5, 0.7), "fog": (0.6, 0.8)}
+    _, family = chosen_family(results, ())
+    value, low, high = mean_corruption_error(results, family, {c: 100 * sum(e) for c, e in baseline.items()})
+    estimates = {c: [share(v, 100) for v in values] for c, values in shares.items()}
+    expected = mean_of(corruption_errors(estimates, baseline))
+    assert (value[0], low[0], high[0]) == pytest.approx((expected.value, expected.ci_low, expected.ci_high))
+    assert value[0] == pytest.approx(100 * ((20 + 40) / 120 + (50 + 70) / 140) / 2)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------

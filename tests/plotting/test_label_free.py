@@ -48,7 +48,7 @@ def module():
 
 def test_points_lie_at_true_and_estimated_accuracy(module, estimated):
     store = open_store(estimated)
-    rows = module.chosen_rows(store, ("line_a",), "", (), (), None)
+    rows = module.chosen_rows(store, models=("line_a",))
     assert {(r["eval_setting"], r["method"]) for r in rows} == {
         (f"toy.noise.{i}", method) for i in (1, 2) for method in ("doc", "entropy")
     }
@@ -73,12 +73,12 @@ def test_fit_sets_are_chosen_by_the_very_words(module, estimated, tmp_path):
     store = open_store(path)
     assert len({r["fit"] for r in estimates(store) if r["fit"]}) == 4
     for words in (("toy.blur.*",), ("toy.blur.1", "toy.blur.2"), tuple(long), (*long, "toy.blur.1")):
-        rows = module.chosen_rows(store, ("line_a",), "", (), (), None, words)
+        rows = module.chosen_rows(store, models=("line_a",), fit=words)
         assert len({r["fit"] for r in rows if r["fit"]}) == 1
         assert {r["fit"] for r in rows if r["fit"]} < {r["fit"] for r in estimates(store)}
     with pytest.raises(TestbedError, match="no such estimates"):
-        module.chosen_rows(store, ("line_a",), "", ("entropy",), (), None, ("toy.blur",))
-    told = module.chosen_rows(store, ("line_a",), "", ("entropy",), (), None, ("toy.blur.* (2 sets)",))
+        module.chosen_rows(store, models=("line_a",), methods=("entropy",), fit=("toy.blur",))
+    told = module.chosen_rows(store, models=("line_a",), methods=("entropy",), fit=("toy.blur.* (2 sets)",))
     assert {r["fit"] for r in told} == {"toy.blur.* (2 sets)"}
 
 
@@ -89,13 +89,13 @@ def test_estimates_that_assume_different_things_are_not_drawn_together(module, e
         autoeval_in(path, *words)
     store = open_store(path)
     with pytest.raises(TestbedError, match="several estimates by cot, choose with --assumes: source, uniform"):
-        module.chosen_rows(store, (), "", (), (), None)
-    rows = module.chosen_rows(store, (), "", (), (), None, assumes=("uniform",))
+        module.chosen_rows(store)
+    rows = module.chosen_rows(store, assumes=("uniform",))
     assert {(r["method"], r["assumes"]) for r in rows} == {("cot", "uniform"), ("doc", ""), ("entropy", "")}
 
 
 def test_bars_are_the_errors(module, estimated):
-    rows = module.chosen_rows(open_store(estimated), (), "", ("doc",), (), None)
+    rows = module.chosen_rows(open_store(estimated), methods=("doc",))
     figure = module.bars(rows, None)
     off = np.array([r["estimate"] - r["accuracy"] for r in rows])
     assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx([np.sqrt((off**2).mean())])
@@ -106,7 +106,7 @@ def test_the_agreement_line_is_the_one_of_the_predictions(module, small_db):
     from testbed.studies.labelfree.sets import StoredModel, predictions_of
 
     store = open_store(small_db)
-    figure = module.agreement_figure(store, (), ("line_*",), "toy", "toy.noise.1", "", None)
+    figure = module.agreement_figure(store, (), ("line_*",), "toy", "toy.noise.1", None, None)
     models = [StoredModel(store, Registry(), f"line_{letter}") for letter in "abcde"]
     source, labels = predictions_of(models, [m.one("toy") for m in models])
     target, _ = predictions_of(models, [m.one("toy.noise.1") for m in models])

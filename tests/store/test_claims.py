@@ -10,8 +10,8 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from stored_results import add, again, chunk, claim
-from testbed.store import queries, schema
+from stored_results import add, again, chunk, claim, completed, evaluations
+from testbed.store import schema
 from testbed.store.database import STALE_AFTER_S, Busy
 
 
@@ -129,8 +129,8 @@ def test_pair_that_failed_before_it_began_gets_its_sample_list_when_it_runs(stor
     store.fail(held.evaluation_id, "no such weights")
     assert claim(store, samples_path="samples.npz").evaluation_id == held.evaluation_id
     claim(store, samples_path="")  # as a later failure does
-    (evaluation,) = queries.evaluations(store)
-    assert evaluation.row["samples_path"] == "samples.npz"
+    (evaluation,) = evaluations(store)
+    assert evaluation.samples_path == "samples.npz"
 
 
 def test_chunk_whose_file_was_lost_is_recorded_again(store):
@@ -157,7 +157,7 @@ def test_pair_that_an_older_program_left_without_a_place_for_its_logits_gets_one
     store.begin_run()
     claim(store)
     assert claim(store, logits_path="a.npy").logits_path == "a.npy"
-    assert queries.evaluations(store)[0].row["logits_path"] == "a.npy"
+    assert evaluations(store)[0].logits_path == "a.npy"
 
 
 def test_living_runs_are_those_that_neither_ended_nor_died(store, other):
@@ -172,10 +172,10 @@ def test_completed_pair_stays_until_its_rerun_is_complete(store):
     store.begin_run()
     first = add(store, value=40.0)
     rerun = claim(store, resumable=False)
-    assert queries.completed(store, "m", "s").id == first
+    assert completed(store, "m", "s").id == first
     store.fail(rerun.evaluation_id, "killed")
-    assert queries.completed(store, "m", "s").id == first
-    assert [e.status for e in queries.evaluations(store)] == ["completed", "failed"]
+    assert completed(store, "m", "s").id == first
+    assert [e.status for e in evaluations(store)] == ["completed", "failed"]
 
 
 def test_names_are_entered_once(store):

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from stored_results import add, again
+from stored_results import add, again, back_to_schema_2
 from testbed.store import schema
 from testbed.store.estimates import estimates, save_estimates
 from testbed.store.manage import remove_evaluation
@@ -50,7 +50,7 @@ def test_a_database_of_the_first_schema_gets_the_table_and_keeps_its_results(sto
     store.begin_run()
     evaluation = add(store, "m", "s")
     with store.writing() as connection:
-        connection.execute(sa.text("DROP VIEW label_free"))
+        back_to_schema_2(connection)
         connection.execute(sa.text("DROP TABLE estimates"))
         connection.execute(schema.schema_version.update().values(version=1))
     upgraded = again(store)

@@ -6,6 +6,8 @@ import os
 import numpy as np
 import pytest
 
+from testbed.data import writing
+from testbed.data.rows import Rows
 from testbed.errors import StoreError
 from testbed.store import files
 
@@ -80,7 +82,7 @@ def test_write_aside_leaves_nothing_behind_on_failure(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        files.write_aside(path, fail)
+        writing.write_aside(path, fail)
     assert list(path.parent.iterdir()) == []
 
 
@@ -93,7 +95,7 @@ def test_write_aside_keeps_the_old_file_until_the_new_is_whole(tmp_path):
         aside.write_text("new")
         seen.append(path.read_text())
 
-    files.write_aside(path, write)
+    writing.write_aside(path, write)
     assert (seen, path.read_text()) == (["old"], "new")
     assert os.listdir(tmp_path) == ["file.txt"]
 
@@ -101,22 +103,22 @@ def test_write_aside_keeps_the_old_file_until_the_new_is_whole(tmp_path):
 def test_place_that_cannot_be_written_is_told_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "folder"
-    with pytest.raises(StoreError) as error, files.writing_to(folder):
+    with pytest.raises(StoreError) as error, writing.writing_to(folder):
         folder.mkdir()
     assert str(error.value) == f"{folder} cannot be written: Not a directory"
 
 
 def test_sample_list_comes_back_and_is_written_once(tmp_path):
     path = tmp_path / "samples.npz"
-    ids, targets, indices = ["a/ä.png", "b"], np.array([1, -1]), np.array([7, 3])
-    files.save_samples(path, ids, targets, indices)
+    rows = Rows(np.array(["a/ä.png", "b"]), np.array([1, -1]), np.array([7, 3]))
+    files.save_rows(path, rows)
     written = path.stat().st_mtime_ns
-    files.save_samples(path, ids, targets, indices)
+    files.save_rows(path, rows)
     assert path.stat().st_mtime_ns == written
-    found = files.load_samples(path)
-    assert found.ids.tolist() == ids
-    assert found.targets.tolist() == [1, -1] and found.indices.tolist() == [7, 3]
-    assert found.rows(np.array([1, 1])).indices.tolist() == [3, 3]
+    loaded = files.load_rows(path)
+    assert loaded.ids.tolist() == ["a/ä.png", "b"]
+    assert loaded.targets.tolist() == [1, -1] and loaded.indices.tolist() == [7, 3]
+    assert loaded.take(np.array([1, 1])).indices.tolist() == [3, 3]
 
 
 def cut(path):
@@ -134,9 +136,9 @@ def other(path):
 @pytest.mark.parametrize("damage", [cut, empty, other, os.unlink])
 def test_file_that_cannot_be_read_is_named(tmp_path, damage):
     samples, logits = tmp_path / "samples.npz", tmp_path / "logits.npy"
-    files.save_samples(samples, ["a"] * 50, np.zeros(50), np.zeros(50))
+    files.save_rows(samples, Rows(np.array(["a"] * 50), np.zeros(50), np.zeros(50)))
     np.save(logits, LOGITS)
-    for path, load in ((samples, files.load_samples), (logits, files.load_logits)):
+    for path, load in ((samples, files.load_rows), (logits, files.load_logits)):
         damage(path)
         with pytest.raises(StoreError, match=f"{path} cannot be read: "):
             load(path)
@@ -158,4 +160,4 @@ def test_removal_takes_extras_and_parts_along_and_nothing_else(tmp_path):
     [("resnet50", "resnet50"), ("timm:a/b c", "timm_a_b_c"), ("../x", ".._x"), ("m@w+1=2", "m@w+1=2"), ("ü~", "__")],
 )
 def test_file_names_hold_no_path(name, safe):
-    assert files.safe_name(name) == safe
+    assert writing.safe_name(name) == safe

@@ -7,10 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from stored_results import add, add_published, again, claim
+from stored_results import add, add_published, again, claim, completed, evaluations, every_number, stored_outputs
 from testbed.errors import StoreError, UnknownName
-from testbed.store import files, manage, queries
+from testbed.store import files, manage
 from testbed.store.database import Busy
+from testbed.store.find import find_one, model_names
 
 LOGITS = np.arange(12, dtype=np.float32).reshape(6, 2)
 EXTRAS = {"features": np.ones((6, 3), dtype=np.float32)}
@@ -29,7 +30,7 @@ def filled(store):
 
 
 def pairs(store):
-    return [(e.model, e.eval_setting) for e in queries.evaluations(store)]
+    return [(e.model, e.eval_setting) for e in evaluations(store)]
 
 
 def logits_files(store):
@@ -55,13 +56,13 @@ def test_removal_needs_override_and_takes_the_files_along(filled, remove, count,
     assert (pairs(filled), logits_files(filled)) == (before, all_files)
     assert remove(filled, True) == f"{count} evaluation(s)"
     assert pairs(filled) == left
-    paths = [filled.folder / e.row["logits_path"] for e in queries.evaluations(filled)]
+    paths = [filled.folder / e.logits_path for e in evaluations(filled)]
     assert logits_files(filled) == sorted(f for p in paths for f in (p.name, files.array_path(p, "features").name))
-    assert all(queries.stored_logits(filled, e).extras for e in queries.evaluations(filled))
+    assert all(stored_outputs(filled, e).extras for e in evaluations(filled))
 
 
 def test_results_derived_from_what_is_removed_are_told_before_they_go_too(filled):
-    parent = queries.completed(filled, "other", "s").id
+    parent = find_one(filled, "other", "s", version=1).id
     child = add(filled, "other", "s-even", derived_from_id=parent)
     add(filled, "other", "s-even-some", derived_from_id=child)
     told = r"1 evaluation\(s\), 2 derived from them \(other on s-even, other on s-even-some\)"
@@ -72,7 +73,7 @@ def test_results_derived_from_what_is_removed_are_told_before_they_go_too(filled
 
 
 def test_many_derived_results_are_counted_and_the_first_ones_named(filled):
-    parent = queries.completed(filled, "other", "s").id
+    parent = find_one(filled, "other", "s", version=1).id
     for i in range(7):
         add(filled, "other", f"s-{i}", derived_from_id=parent)
     with pytest.raises(StoreError, match=r"7 derived from them \(other on s-0, .*, other on s-4 and 2 more\)"):
@@ -81,7 +82,7 @@ def test_many_derived_results_are_counted_and_the_first_ones_named(filled):
 
 def test_names_without_results_go_without_override(filled):
     assert manage.remove_model(filled, "unused", override=False) == "0 evaluation(s)"
-    assert "unused" not in queries.model_names(filled)
+    assert "unused" not in model_names(filled)
 
 
 def test_files_of_a_model_with_a_similar_name_stay(store):
@@ -89,9 +90,9 @@ def test_files_of_a_model_with_a_similar_name_stay(store):
     store.begin_run()
     first = add(store, "m", "s", logits=LOGITS, extras=EXTRAS)
     add(store, f"m-{first}.5", "s", logits=LOGITS + 1)
-    assert list(queries.stored_logits(store, queries.completed(store, "m", "s")).extras) == ["features"]
+    assert list(stored_outputs(store, completed(store, "m", "s")).extras) == ["features"]
     manage.remove_model(store, "m", override=True)
-    left = queries.stored_logits(store, queries.completed(store, f"m-{first}.5", "s"))
+    left = stored_outputs(store, completed(store, f"m-{first}.5", "s"))
     assert (left.logits == LOGITS + 1).all()
 
 
@@ -100,7 +101,7 @@ def test_published_results_are_removed_only_with_override_too(store):
     with pytest.raises(StoreError, match="repeat with --override"):
         manage.remove_model(store, "m", override=False)
     assert manage.remove_model(store, "m", override=True) == "1 evaluation(s)"
-    assert queries.all_results(store) == []
+    assert every_number(store) == []
 
 
 def test_what_another_run_is_at_is_not_removed_under_it(store):
@@ -140,7 +141,7 @@ def test_renamed_entries_keep_their_results_and_files(filled):
     manage.rename_model(filled, "m", "m2")
     manage.rename_eval_setting(filled, "s", "a")
     assert pairs(filled) == [("m2", "a")] * 3 + [("m2", "t"), ("other", "a"), ("other", "t")]
-    assert sorted(e.version for e in queries.evaluations(filled, "m2", "a")) == [1, 1, 2]
+    assert sorted(e.version for e in evaluations(filled, "m2", "a")) == [1, 1, 2]
     assert all(problem == "" for _, problem in manage.verify(filled))
 
 
@@ -152,7 +153,7 @@ def test_rename_onto_a_taken_name_is_refused(filled, rename, kind):
     with pytest.raises(StoreError) as error:
         rename(filled, old, new)
     assert str(error.value) == f"there is a {kind} '{new}' already: remove it first, or choose another name"
-    assert (old in queries.model_names(filled)) == (kind == "model")
+    assert (old in model_names(filled)) == (kind == "model")
 
 
 # ---- verify ----------------------------------------------------------------------------------------------
@@ -175,13 +176,13 @@ def change_byte(path):
 )
 def test_verify_finds_the_one_file_that_is_not_whole(filled, name, damage, problem):
     assert [problem for _, problem in manage.verify(filled)] == [""] * 6
-    path = files.array_path(filled.folder / queries.completed(filled, "other", "t").row["logits_path"], name)
+    path = files.array_path(filled.folder / completed(filled, "other", "t").logits_path, name)
     damage(path)
     found = {(e.model, e.eval_setting): p for e, p in manage.verify(filled) if p}
     assert found == {("other", "t"): f"{path} {problem}"}
 
 
 def test_verify_misses_a_sample_list(filled):
-    samples = filled.folder / queries.completed(filled, "m", "t").row["samples_path"]
+    samples = filled.folder / completed(filled, "m", "t").samples_path
     samples.unlink()
     assert {e.eval_setting for e, p in manage.verify(filled) if p == f"{samples} is missing"} == {"t"}

@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from stored_results import add, again
+from stored_results import add, again, every_number, results
 from testbed.errors import StoreError
-from testbed.store import queries, schema
+from testbed.store import schema
+from testbed.store.find import model_names
 from testbed.store.opening import database_place, open_store
 
 
@@ -66,7 +67,7 @@ def test_only_a_run_makes_a_database(tmp_path):
     assert refusal(str(path)) == expected
     assert not path.parent.exists()
     open_store(str(path), create=True)
-    assert queries.model_names(open_store(str(path))) == []
+    assert model_names(open_store(str(path))) == []
 
 
 def test_file_that_is_no_database_is_refused_and_left_alone(tmp_path):
@@ -92,7 +93,7 @@ def test_full_database_is_one_line(store, monkeypatch):
     with pytest.raises(StoreError) as error:
         store.ensure_model("m", "x" * 100_000)
     assert str(error.value) == f"{store.where} cannot be written: database or disk is full"
-    assert queries.model_names(store) == []
+    assert model_names(store) == []
 
 
 # ---- schema ----------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def test_new_database_has_every_table_all_views_and_its_version(store):
     assert set(inspector.get_table_names()) >= {
         *("schema_version", "runs", "models", "eval_settings", "evaluations", "chunks", "metrics", "estimates"),
     }
-    assert set(inspector.get_view_names()) == {"results", "all_results", "label_free"}
+    assert set(inspector.get_view_names()) == {"results", "all_results", "all_evaluations", "label_free"}
     assert versions(store) == [schema.SCHEMA_VERSION]
     assert versions(again(store)) == [schema.SCHEMA_VERSION]  # opened again, nothing is added
 
@@ -121,8 +122,9 @@ def test_results_are_read_with_nothing_but_sqlite(store):
         cursor = plain.execute("SELECT * FROM results")
         assert [c[0] for c in cursor.description] == [
             *("model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n"),
+            *("unit", "better", "lowest", "highest"),
         ]
-        assert cursor.fetchall() == [("m", "s", "top1", 50.0, 49.0, 51.0, 6)]
+        assert cursor.fetchall() == [("m", "s", "top1", 50.0, 49.0, 51.0, 6, "%", "higher", 0.0, 100.0)]
         assert plain.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
@@ -148,7 +150,7 @@ def test_missing_steps_run_once_in_their_order(store, monkeypatch):
 
     def add_column(connection):
         ran.append("column")
-        connection.execute(sa.text("ALTER TABLE metrics ADD COLUMN unit VARCHAR(8)"))
+        connection.execute(sa.text("ALTER TABLE metrics ADD COLUMN more VARCHAR(8)"))
 
     def rename_column(connection):
         ran.append("rename")
@@ -161,7 +163,7 @@ def test_missing_steps_run_once_in_their_order(store, monkeypatch):
     again(store)
     assert ran == ["column", "rename"]
     assert versions(upgraded) == [first + 2]
-    assert [(r["model"], r["ci_low"]) for r in queries.all_results(upgraded)] == [("m", 49.0)]
+    assert [(r.model, r.ci_low) for r in every_number(upgraded)] == [("m", 49.0)]
 
 
 def test_step_that_fails_changes_nothing(store, monkeypatch):
@@ -170,8 +172,8 @@ def test_step_that_fails_changes_nothing(store, monkeypatch):
     first = schema.SCHEMA_VERSION
 
     def half(connection):
-        connection.execute(sa.text("ALTER TABLE metrics ADD COLUMN unit VARCHAR(8)"))
-        connection.execute(sa.text("ALTER TABLE no_such_table ADD COLUMN unit VARCHAR(8)"))
+        connection.execute(sa.text("ALTER TABLE metrics ADD COLUMN more VARCHAR(8)"))
+        connection.execute(sa.text("ALTER TABLE no_such_table ADD COLUMN more VARCHAR(8)"))
 
     with monkeypatch.context() as later:
         later.setattr(schema, "SCHEMA_VERSION", first + 1)
@@ -179,8 +181,8 @@ def test_step_that_fails_changes_nothing(store, monkeypatch):
         with pytest.raises(StoreError, match="no_such_table"):
             again(store)
     assert versions(store) == [first]
-    assert len(queries.results(again(store))) == 1
-    assert "unit" not in {c["name"] for c in sa.inspect(store.engine).get_columns("metrics")}
+    assert len(results(again(store))) == 1
+    assert "more" not in {c["name"] for c in sa.inspect(store.engine).get_columns("metrics")}
 
 
 def test_every_older_schema_has_a_step():

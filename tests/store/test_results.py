@@ -6,10 +6,25 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from stored_results import add, add_published, chunk, claim
+from stored_results import (
+    add,
+    add_published,
+    chunk,
+    claim,
+    completed,
+    evaluations,
+    every_number,
+    numbers_of_id,
+    results,
+    stored_outputs,
+)
+from testbed.data import writing
+from testbed.entries.registry import Registry
 from testbed.errors import StoreError, UnknownName
 from testbed.metrics.estimate import Estimate
-from testbed.store import files, queries, schema
+from testbed.store import schema
+from testbed.store.find import EVERY, eval_setting_names, find_one, model_names, throughputs
+from testbed.store.measuring import outputs_of
 
 LOGITS = np.arange(12, dtype=np.float32).reshape(6, 2)
 
@@ -25,14 +40,14 @@ def view(store, name="results"):
 def test_completed_result_replaces_the_earlier_one_and_tells_its_files(store):
     store.begin_run()
     first = add(store, value=40.0, logits=LOGITS)
-    old = store.folder / queries.completed(store, "m", "s").row["logits_path"]
+    old = store.folder / completed(store, "m", "s").logits_path
     held = claim(store, resumable=False)
     assert store.complete(held.evaluation_id, {"top1": Estimate(45.0)}, logits_path="new.npy") == [
         f"logits/s/m-{first}.npy"
     ]
     assert old.is_file()  # the caller removes it, after the transaction
     assert view(store) == [("m", "s", "top1", 45.0)]
-    assert [e.id for e in queries.evaluations(store)] == [held.evaluation_id]
+    assert [e.id for e in evaluations(store)] == [held.evaluation_id]
     with store.reading() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(schema.metrics)).scalar_one() == 1
 
@@ -44,7 +59,7 @@ def test_failure_while_completing_leaves_everything_as_it_was(store):
     with pytest.raises(TypeError):  # raised when the earlier result has been deleted
         store.complete(held.evaluation_id, {"top1": Estimate(1.0), "top5": Estimate("no number")})
     assert view(store) == [("m", "s", "top1", 40.0)]
-    assert [e.status for e in queries.evaluations(store)] == ["completed", "running"]
+    assert [e.status for e in evaluations(store)] == ["completed", "running"]
 
 
 def test_results_of_other_pairs_versions_and_variants_stay(store):
@@ -56,7 +71,7 @@ def test_results_of_other_pairs_versions_and_variants_stay(store):
     add(store, "m", "s", 4.0, variant="limit=10")
     add_published(store, "m", "s", 5.0)
     add(store, "m", "s", 6.0)
-    assert sorted(r["value"] for r in queries.all_results(store)) == [2.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert sorted(r.value for r in every_number(store)) == [2.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
 
 def test_derived_result_goes_with_the_logits_it_was_computed_from(store):
@@ -77,20 +92,21 @@ def test_metrics_come_back_in_their_order_with_intervals(store):
     }
     evaluation = add(store, metrics=metrics)
     found = [
-        tuple(r[k] for k in ("name", "value", "ci_low", "ci_high", "n")) for r in queries.metrics_of(store, evaluation)
+        tuple(getattr(r, k) for k in ("metric", "value", "ci_low", "ci_high", "n"))
+        for r in numbers_of_id(store, evaluation)
     ]
     assert found == [("z", 1.5, 1.0, 2.0, 10), ("a", 0.25, None, None, 3), ("m", None, None, 1.0, None)]
-    assert [r["metric"] for r in queries.results(store)] == ["z", "a", "m"]
+    assert [r.metric for r in results(store)] == ["z", "a", "m"]
     store.replace_metrics(evaluation, {"new": Estimate(1.0)})
-    assert [r["metric"] for r in queries.results(store)] == ["new"]
+    assert [r.metric for r in results(store)] == ["new"]
 
 
 def test_numbers_keep_all_their_digits(store):
     store.begin_run()
     add(store, metrics={"top1": Estimate(100 / 3, 1 / 7, 99.99999999999999, 2**31 - 1)}, seconds=1 / 3)
-    (row,) = queries.results(store)
-    assert (row["value"], row["ci_low"], row["ci_high"], row["n"]) == (100 / 3, 1 / 7, 99.99999999999999, 2**31 - 1)
-    assert queries.evaluations(store)[0].row["seconds"] == 1 / 3
+    (row,) = results(store)
+    assert (row.value, row.ci_low, row.ci_high, row.n) == (100 / 3, 1 / 7, 99.99999999999999, 2**31 - 1)
+    assert evaluations(store)[0].seconds == 1 / 3
 
 
 # ---- reading ---------------------------------------------------------------------------------------------
@@ -114,34 +130,40 @@ def full(store):
     return store
 
 
-OWN = [("B", "s", 3.0), ("a", "s", 2.0), ("a", "t", 6.0), ("b", "s", 1.0)]
+OWN_RESULTS = [("B", "s", 3.0), ("a", "s", 2.0), ("a", "t", 6.0), ("b", "s", 1.0)]
 
 
 def test_view_shows_whole_own_results_of_the_newest_version(full):
-    assert sorted((m, s, v) for m, s, _, v in view(full)) == OWN
+    assert sorted((m, s, v) for m, s, _, v in view(full)) == OWN_RESULTS
 
 
 @pytest.mark.parametrize(
     ("how", "expected"),
     [
-        ({}, OWN),
+        ({}, OWN_RESULTS),
         ({"models": ["b"]}, [("b", "s", 1.0)]),  # its result on the old version of t does not come back
         ({"models": ["a", "B*"], "eval_settings": ["s"]}, [("B", "s", 3.0), ("a", "s", 2.0)]),
-        ({"eval_settings": ["?"], "models": ["[ab]"]}, OWN[1:]),
+        ({"eval_settings": ["?"], "models": ["[ab]"]}, OWN_RESULTS[1:]),
         ({"metric": "top5"}, []),
         ({"variant": "limit=10"}, [("a", "s", 7.0)]),
         ({"source": "a paper"}, [("a", "s", 8.0), ("paper-only", "u", 9.0)]),
-        ({"source": None, "models": ["a"], "eval_settings": ["s"]}, [("a", "s", 8.0), ("a", "s", 2.0)]),
+        ({"source": EVERY, "models": ["a"], "eval_settings": ["s"]}, [("a", "s", 8.0), ("a", "s", 2.0)]),
+        # published results come where there is no own one
+        ({"source": None, "models": ["a"], "eval_settings": ["s"]}, [("a", "s", 2.0)]),
+        ({"source": None, "eval_settings": ["u"]}, [("paper-only", "u", 9.0)]),
     ],
 )
 def test_results_are_filtered_and_ordered_as_python_sorts(full, how, expected):
-    assert [(r["model"], r["eval_setting"], r["value"]) for r in queries.results(full, **how)] == expected
+    assert [(r.model, r.eval_setting, r.value) for r in results(full, **how)] == expected
 
 
 def test_new_version_of_a_setting_hides_the_old_results_from_view_and_query_alike(full):
-    full.ensure_eval_setting("s", 2)
-    assert [(m, s) for m, s, _, _ in view(full)] == [("a", "t")]
-    assert [(r["model"], r["eval_setting"]) for r in queries.results(full)] == [("a", "t")]
+    newer = claim(full, "a", "s", version=2).evaluation_id
+    full.fail(newer, "ValueError: no")  # what has failed hides nothing
+    assert [(m, s) for m, s, _, _ in sorted(view(full))] == [(m, s) for m, s, _ in OWN_RESULTS]
+    add(full, "a", "s", 2.5, version=2)
+    assert sorted((m, s) for m, s, _, _ in view(full)) == [("a", "s"), ("a", "t")]
+    assert [(r.model, r.eval_setting) for r in results(full)] == [("a", "s"), ("a", "t")]
 
 
 def test_everything_is_in_the_other_view(full):
@@ -149,14 +171,19 @@ def test_everything_is_in_the_other_view(full):
 
 
 def test_names_are_listed_as_python_sorts(full):
-    assert queries.model_names(full) == ["B", "a", "b", "paper-only"]
-    assert queries.model_names(full, "[a-c]") == ["a", "b"]
-    assert queries.eval_setting_names(full) == ["s", "t", "u"]  # t once, although it has two versions
+    assert model_names(full) == ["B", "a", "b", "paper-only"]
+    assert model_names(full, "[a-c]") == ["a", "b"]
+    assert eval_setting_names(full) == ["s", "t", "u"]  # t once, although it has two versions
 
 
 def test_completed_gives_the_newest_version(full):
-    assert queries.completed(full, "a", "t").version == 2
-    assert queries.completed(full, "b", "t").version == 1
+    assert completed(full, "a", "t").version == 2
+    assert find_one(full, "a", "t", version=1).version == 1
+    with pytest.raises(StoreError) as error:  # a result on an older version is none, here as in tables and figures
+        completed(full, "b", "t")
+    expected = "b on t: no own result on the whole setting of the newest version; stored: version 1"
+    assert str(error.value) == expected
+    assert find_one(full, "b", "t", version=1).version == 1
 
 
 @pytest.mark.parametrize(
@@ -167,12 +194,16 @@ def test_completed_gives_the_newest_version(full):
         (("b", "u"), StoreError, "b on u failed: ValueError: no"),
         (("a", "u"), StoreError, "a on u is running"),
         (("B", "t"), StoreError, "B on t has not been run"),
-        (("paper-only", "u"), StoreError, "paper-only on u has not been run"),
+        (
+            ("paper-only", "u"),
+            StoreError,
+            "paper-only on u: no own result on the whole setting",
+        ),
     ],
 )
 def test_what_is_not_completed_is_told(full, pair, error, message):
     with pytest.raises(error) as raised:
-        queries.completed(full, *pair)
+        completed(full, *pair)
     assert str(raised.value).startswith(message)
 
 
@@ -180,26 +211,26 @@ def test_throughput_is_that_of_the_latest_run(store):
     store.begin_run()
     for speed in (10.0, 20.0, None):
         add(store, "m", f"s{speed}", images_per_second=speed)
-    assert queries.throughputs(store) == {"m": 20.0}
+    assert throughputs(store) == {"m": 20.0}
 
 
 def test_logits_targets_and_extras_come_back(store):
     store.begin_run()
     targets, features = np.array([1, 0, 1, 1, 0, 0]), np.ones((6, 4))
     add(store, logits=LOGITS, targets=targets, extras={"features": features})
-    stored = queries.stored_logits(store, queries.completed(store, "m", "s"))
+    stored = stored_outputs(store, completed(store, "m", "s"))
     assert (stored.logits == LOGITS).all() and stored.logits.dtype == np.float32
-    assert stored.samples.targets.tolist() == targets.tolist()
-    assert stored.samples.ids.tolist() == [f"{i:03d}.png" for i in range(6)]
+    assert stored.targets.tolist() == targets.tolist()
+    assert stored.ids.tolist() == [f"{i:03d}.png" for i in range(6)]
     assert list(stored.extras) == ["features"] and (stored.extras["features"] == features).all()
-    assert stored.bad_rows.tolist() == []
+    assert stored.n_bad == 0
 
 
 def test_evaluation_without_logits_says_so(store):
     store.begin_run()
     add(store)
-    with pytest.raises(StoreError, match="m on s has no stored logits"):
-        queries.stored_logits(store, queries.completed(store, "m", "s"))
+    with pytest.raises(StoreError, match="m on s has no logits"):
+        outputs_of(store, Registry(), completed(store, "m", "s"))
 
 
 def test_rows_hold_what_was_written(store):
@@ -209,7 +240,13 @@ def test_rows_hold_what_was_written(store):
     provenance = {"versions": {"torch": "2"}, "bad_rows": [1], "note": "ä ≥ \u2603"}
     values = dict(n_bad=1, warning="expected 7", provenance=provenance, dtype="float32", device="cpu", seed=3)
     store.complete(held.evaluation_id, {}, **values)
-    row = queries.evaluations(store)[0].row
-    assert {k: row[k] for k in values} == values
-    assert row["run_id"] == store.run_id and row["complete"] is True and row["finished_at"] >= row["created_at"]
-    assert files.safe_name("timm:resnet50.tv_in1k/x y~z") == "timm_resnet50.tv_in1k_x_y_z"
+    (evaluation,) = evaluations(store)
+    told = {
+        **vars(evaluation),
+        "provenance": {"versions": {"torch": "2"}, "bad_rows": [1], **evaluation.provenance.other},
+    }
+    assert {k: told[k] for k in values} == values
+    assert evaluation.provenance.bad_rows == (1,) and evaluation.provenance.versions == {"torch": "2"}
+    assert evaluation.run_id == store.run_id and evaluation.completed
+    assert evaluation.finished_at >= evaluation.created_at
+    assert writing.safe_name("timm:resnet50.tv_in1k/x y~z") == "timm_resnet50.tv_in1k_x_y_z"

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from stored_results import again
-from testbed.store import queries, schema
+from stored_results import again, evaluations, every_number
+from testbed.store import schema
+from testbed.store.find import model_names
 from testbed.store.opening import open_store
 
 TESTS = Path(__file__).parents[1]
@@ -90,13 +91,13 @@ def test_two_processes_writing_at_once_lose_nothing(empty_place, tmp_path):
     """They begin with making the database, both at the same moment."""
     won = run_two(empty_place, tmp_path)
     store = open_store(empty_place)
-    found = {(r["model"], r["eval_setting"], r["metric"]): r["value"] for r in queries.all_results(store)}
+    found = {(r.model, r.eval_setting, r.metric): r.value for r in every_number(store)}
     assert found == {(m, f"s{t}", k): float(t) for m in "ab" for t in range(TURNS) for k in ("top1", "top5")}
-    done = [e for e in queries.evaluations(store) if e.status == "completed"]
+    done = [e for e in evaluations(store) if e.status == "completed"]
     assert all([c["start"] for c in store.chunk_facts(e.id)] == [0, 2, 4] for e in done)
     holders = Counter(turn for claims in won for turn, _ in claims)
     assert holders == dict.fromkeys(range(TURNS), 1)  # each shared pair was given to one of them
-    assert [e.status for e in queries.evaluations(store, model="shared")] == ["running"] * TURNS
+    assert [e.status for e in evaluations(store, model="shared")] == ["running"] * TURNS
     store.engine.dispose()
 
 
@@ -104,5 +105,5 @@ def test_reader_sees_whole_results_while_a_writer_is_in_its_transaction(store):
     reader = again(store)
     with store.writing() as connection:
         connection.execute(schema.models.insert().values(name="new", tags=[], created_at=""))
-        assert queries.model_names(reader) == []
-    assert queries.model_names(reader) == ["new"]
+        assert model_names(reader) == []
+    assert model_names(reader) == ["new"]

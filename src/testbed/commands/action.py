@@ -1,9 +1,9 @@
-"""What a flag of db.py is, and what all flags share."""
+"""A flag of db.py, and the context that every flag's function receives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,28 +15,42 @@ from testbed.entries.registry import PARTS, Registry, load_registry
 if TYPE_CHECKING:
     from testbed.store.database import Store
 
+Option = tuple[str, str, str]  # name without dashes, metavar (ending in ... where it takes several words), help
+
 
 @dataclass(frozen=True)
 class Action:
-    """A flag, the values it takes, and the function it calls with the context and those values."""
+    """A flag of db.py and the function behind it.
+
+    The function is called with the context, with the flag's values if it takes any, and with the flag's own options as
+    keyword arguments. An option that several flags read is declared in testbed.commands.database instead, and is a
+    field of Context.
+    """
 
     flag: str
     function: Callable[..., None]
     help: str
     values: tuple[str, ...] = ()
-    options: tuple[tuple[str, str, str], ...] = ()  # further options that only this flag reads: name, metavar, help
+    options: tuple[Option, ...] = ()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Context:
-    """What the flags share; database and registry are opened only by those that need them."""
+    """The options that several flags read, and the database and registry, which are opened at first use."""
 
-    db: str | None
-    registry_folders: tuple[str, ...]
-    pattern: str | None
-    style: str
-    override: bool
-    extra: dict[str, Any] = field(default_factory=dict)  # values of options that belong to one flag
+    db: str | None = None
+    registry_folders: tuple[str, ...] = ()
+    pattern: str | None = None
+    style: str = "table"
+    override: bool = False
+    # Which stored results are meant; None leaves the choice to testbed.store.find.
+    variant: str | None = None
+    version: int | None = None
+    source: str | None = None
+    data_root: tuple[str, ...] = ()
+    setting: str | None = None
+    aggregation: str | None = None
+    models: tuple[str, ...] = ()
 
     @cached_property
     def store(self) -> Store:
@@ -46,6 +60,7 @@ class Context:
 
     @cached_property
     def new_store(self) -> Store:
+        """The database, created where there is none: only for flags that write."""
         from testbed.store.opening import open_store
 
         return open_store(self.db, create=True)
@@ -55,7 +70,8 @@ class Context:
         return self.registry_part(*PARTS)
 
     def registry_part(self, *parts: str) -> Registry:
-        """Only the models or only the eval settings: a list of names should not wait for the other."""
+        """The registry with only its models or only its eval settings: a list of names need not load both."""
+        # The instance dictionary is asked, since `self.registry` would load the whole registry.
         if "registry" in self.__dict__:
             return self.registry
         entries = load_registry(self.registry_folders, parts)
@@ -64,4 +80,5 @@ class Context:
         return entries
 
     def print(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
+        """Rows in the style of --format."""
         click.echo(formatted(rows, columns, self.style))

@@ -1,4 +1,4 @@
-"""Flag of db.py that looks over the images of settings: how many, of which classes, and whether they can be read."""
+"""The flag of db.py that checks the images of settings: their number, their classes, and whether they can be read."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MOST_NAMED = 10
 
 
 def audit_data(context: Context, names: Sequence[str]) -> None:
-    """Every image of the settings is opened; whatever is not as expected is a failure."""
+    """Open every image of the settings. Any difference from what is expected makes the exit code 1."""
     from testbed.data.locate import data_roots
 
-    roots = data_roots(context.extra["data_root"])
+    roots = data_roots(context.data_root)
     settings = [context.registry.runnable(name) for name in context.registry.expand_eval_settings(names)]
     rows = _audited(context, settings, roots)
     if context.style == "table":
@@ -44,39 +44,31 @@ def audit_data(context: Context, names: Sequence[str]) -> None:
 
 @dataclass
 class _Opened:
-    """The images of a data set, those that each of its settings takes, and which of them cannot be read."""
+    """A data set that was opened: the rows that each of its settings takes, and the images that cannot be read."""
 
     samples: Samples
-    chosen: dict[Any, np.ndarray | DataError] = field(default_factory=dict)  # by _rule
+    chosen: dict[Any, np.ndarray | DataError] = field(default_factory=dict)  # by EvalSetting.choice
     broken: list[tuple[str, str]] = field(default_factory=list)
 
     def choose(self, setting: EvalSetting) -> None:
-        from testbed.data.select import select
-
-        rule = _rule(setting)
-        if rule in self.chosen:
+        """Record the rows of a setting, or why they cannot be chosen."""
+        if setting.choice in self.chosen:
             return
-        sublist, listed, columns = rule
         try:
-            self.chosen[rule] = select(self.samples, sublist, listed, None, columns).indices
+            self.chosen[setting.choice] = setting.rows(self.samples).indices
         except DataError as error:
-            self.chosen[rule] = error
+            self.chosen[setting.choice] = error
 
     def read(self, title: str) -> None:
+        """Read every chosen image once, and note those that fail."""
         from testbed.data.audit import unreadable
 
         rows = [chosen.tolist() for chosen in self.chosen.values() if not isinstance(chosen, DataError)]
         self.broken = unreadable(self.samples, sorted(set().union(*rows)), title)
 
 
-def _rule(setting: EvalSetting) -> tuple[Any, Any, bool]:
-    """By what a setting chooses its images."""
-    columns = getattr(setting.metrics_fn, "columns_are_classes", False)
-    return setting.class_sublist, setting.idx_subsample_list, columns
-
-
 def _audited(context: Context, settings: Sequence[EvalSetting], roots: Sequence[Path]) -> list[dict[str, Any]]:
-    """One row for each setting. An image that several of them take is read once, one that none takes never."""
+    """One row for each setting. An image that several settings share is read once; an unused image is not read."""
     opened: dict[Dataset | None, _Opened | DataError] = {}
     for setting in settings:
         assert setting.dataset is not None
@@ -106,16 +98,17 @@ def _audit(context: Context, setting: EvalSetting, content: _Opened | DataError)
     from testbed.engine.checks import look_over_setting
 
     row = dict.fromkeys(_AUDIT_COLUMNS) | {"eval_setting": setting.name, "expected": setting.size, "problems": []}
-    chosen = content if isinstance(content, DataError) else content.chosen[_rule(setting)]
+    chosen = content if isinstance(content, DataError) else content.chosen[setting.choice]
     if isinstance(content, DataError) or isinstance(chosen, DataError):
         return row | {"verdict": "MISSING", "problems": [str(chosen)]}
     findings = look_over_setting(context.registry, setting.name, content.samples, chosen)
     problems = list(findings.problems)
     if setting.size is not None and setting.size != findings.images:
+        # First, since a wrong number of images explains most of the other findings.
         problems.insert(0, f"expected {setting.size} images, found {findings.images}")
         problems += [text for text in [uneven(findings.per_class)] if text]
-    its = {content.samples.ids[i] for i in chosen}
-    unreadable = [text for image, text in content.broken if image in its]
+    chosen_ids = {content.samples.ids[i] for i in chosen}
+    unreadable = [text for image, text in content.broken if image in chosen_ids]
     problems += unreadable[:_MOST_NAMED]
     problems += [f"and {len(unreadable) - _MOST_NAMED} more unreadable images"] * (len(unreadable) > _MOST_NAMED)
     return row | {
@@ -130,7 +123,7 @@ def _audit(context: Context, setting: EvalSetting, content: _Opened | DataError)
 
 
 def _short(row: dict[str, Any]) -> dict[str, str]:
-    """Counts per class as their range."""
+    """For the table: the images per class as a range, instead of a count for each of up to 1000 classes."""
     counts = (row["per_class"] or {}).values()
     if not counts:
         return {"per_class": ""}

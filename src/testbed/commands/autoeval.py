@@ -10,11 +10,11 @@ from click.core import ParameterSource
 
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # everything else is imported where it is used: --help must stay quick
+    from testbed.entries.registry import Registry
     from testbed.store.database import Store
     from testbed.studies.labelfree.answers import Answer, Question
-
-_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
+    from testbed.studies.labelfree.sets import StoredModel
 
 
 @click.command(
@@ -34,7 +34,9 @@ _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
     metavar="source|uniform|FILE",
     help="The class shares that optimal transport (cot) assumes of every set; a file has one number per class.",
 )
-@click.option("--variant", default="", metavar="TEXT", help="Results kept apart by eval.py, such as limit=1000.")
+@click.option(
+    "--variant", metavar="NAME", help="Partial results, such as limit=500.  [default: whole settings, if any]"
+)
 @click.option(
     "--format",
     "style",
@@ -82,7 +84,9 @@ def main(
     direct methods (atc-ne, cot, doc, ...) need --source and --test alone; agreement methods need several models.
     """
     if list_methods:
-        _list_methods(given["style"])
+        from testbed.commands.autoeval_tables import methods_table
+
+        click.echo(methods_table(given["style"]))
     elif train_rotation_head is not None:
         from testbed.commands.autoeval_training import train
 
@@ -97,20 +101,44 @@ def main(
 
 
 def _estimate(
+    *,
+    variant: str | None,
+    style: str,
+    summary: bool,
+    out: Path | None,
+    db: str | None,
+    registry: tuple[str, ...],
+    **words: Any,
+) -> None:
+    question = _question(**words)
+    from testbed.commands.autoeval_tables import Display, progress_bar
+    from testbed.entries.registry import load_registry
+    from testbed.store.opening import open_store
+    from testbed.studies.labelfree.estimate import answer_question, sets_to_read
+    from testbed.studies.labelfree.report import remarks
+
+    display = Display(style, summary, out)
+    entries, store = load_registry(registry), open_store(db)
+    models = _stored_models(store, entries, question, variant)
+    with progress_bar(sets_to_read(models, question), "sets") as bar:
+        answer = answer_question(models, question, bar.update)
+    _save(store, question, answer)
+    partial = _partial(models[0].variant, named=variant is not None)
+    if style == "csv" and partial:
+        click.echo(partial[0], err=True)  # a CSV has no place for remarks
+    display.show(answer, partial + answer.remarks + remarks(answer.estimates, question.class_prior))
+
+
+def _question(
+    *,
     models: tuple[str, ...],
     source: str | None,
     fit: tuple[str, ...],
     test: tuple[str, ...],
     methods: tuple[str, ...],
     class_prior: str,
-    variant: str,
-    style: str,
-    summary: bool,
-    out: Path | None,
-    db: str | None,
-    registry: tuple[str, ...],
     **_: Any,
-) -> None:
+) -> Question:
     for option, value, what in (
         ("--models", models, "models with stored results"),
         ("--source", source, "the labelled clean setting that estimates start from"),
@@ -118,27 +146,33 @@ def _estimate(
     ):
         if not value:
             raise click.UsageError(f"{option} is missing: {what}")
-    _check_ending(out)
-    from testbed.commands.autoeval_tables import progress_bar
-    from testbed.entries.registry import load_registry
-    from testbed.store.opening import open_store
     from testbed.studies.labelfree.answers import Question
-    from testbed.studies.labelfree.estimate import answer, sets_to_read
-    from testbed.studies.labelfree.report import remarks
-    from testbed.studies.labelfree.sets import StoredModel, stored_models
 
-    entries, store = load_registry(registry), open_store(db)
-    found = [StoredModel(store, entries, name, variant) for name in stored_models(store, entries, models)]
-    question = Question(models, str(source), test, fit, methods, _shares(class_prior))
-    with progress_bar(sets_to_read(found, question), "sets") as bar:
-        result = answer(found, question, bar.update)
-    _save(store, question, result)
-    said = result.remarks + remarks(result.estimates, question.class_prior)
-    _show(result, said, style, summary, out)
+    return Question(models, str(source), test, fit, methods, _shares(class_prior))
+
+
+def _stored_models(store: Store, entries: Registry, question: Question, variant: str | None) -> list[StoredModel]:
+    """The models of the question, all read with one variant: sets of different size are not to be compared."""
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import meant_variant
+    from testbed.studies.labelfree.sets import StoredModel, meant_settings, stored_models
+
+    names = stored_models(store, entries, question.models)
+    if variant is None:
+        variant = meant_variant(store, names, meant_settings(entries, question.settings), OWN)
+    return [StoredModel(store, entries, name, variant) for name in names]
+
+
+def _partial(variant: str, named: bool) -> list[str]:
+    """A line that says so where the results are not of whole settings."""
+    if not variant:
+        return []
+    return [f"results with {variant}" + ("" if named else ": there are none of the whole settings")]
 
 
 def _estimate_from_files(
     folders: tuple[Path, Path],
+    *,
     labels: Path | None,
     test_labels: Path | None,
     models: tuple[str, ...],
@@ -151,12 +185,13 @@ def _estimate_from_files(
     _refuse_given("source", "fit", "test", "class_prior", "variant")
     if labels is None:
         raise click.UsageError(f"--labels is missing: the labels of {folders[0]}")
-    _check_ending(out)
+    from testbed.commands.autoeval_tables import Display
     from testbed.studies.labelfree.prediction_files import answer_from_files
     from testbed.studies.labelfree.report import remarks
 
-    result, lines = answer_from_files(*folders, labels, test_labels, models, methods)
-    _show(result, lines + remarks(result.estimates), style, summary, out)
+    display = Display(style, summary, out)
+    answer, lines = answer_from_files(*folders, labels, test_labels, models, methods)
+    display.show(answer, lines + remarks(answer.estimates))
 
 
 def _refuse_given(*names: str) -> None:
@@ -186,12 +221,7 @@ def _shares(given: str) -> str | tuple[float, ...]:
         ) from error
 
 
-def _check_ending(out: Path | None) -> None:
-    if out is not None and out.suffix not in _SUFFIXES:
-        raise click.UsageError(f"--out: expected a name that ends in {', '.join(_SUFFIXES)}, got {out}")
-
-
-def _save(store: Store, question: Question, result: Answer) -> None:
+def _save(store: Store, question: Question, answer: Answer) -> None:
     from testbed.store.estimates import save_estimates
 
     save_estimates(
@@ -210,37 +240,7 @@ def _save(store: Store, question: Question, result: Answer) -> None:
                 r2=e.r2,
                 notes=list(e.notes),
             )
-            for e in result.estimates
-            if e.kind != "baseline"
+            for e in answer.estimates
+            if e.kind != "baseline"  # they can be told from the numbers that are stored anyway
         ],
     )
-
-
-# ---- showing -------------------------------------------------------------------------------------------------
-
-
-def _show(result: Answer, said: list[str], style: str, summary: bool, out: Path | None) -> None:
-    from testbed.commands.autoeval_tables import formatted_answer
-
-    said = said + [f"left out: {', '.join(names)}: {reason}" for reason, names in result.left_out.items()]
-    click.echo(formatted_answer(result, said, style, summary))
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(formatted_answer(result, said, _SUFFIXES[out.suffix]) + "\n", encoding="utf-8")
-        click.echo(f"written to {out}", err=True)
-
-
-def _list_methods(style: str) -> None:
-    from testbed.commands.tables import formatted
-    from testbed.studies.labelfree.scores import METHODS
-
-    rows = [
-        {
-            "method": m.name,
-            "kind": m.kind,
-            "needs": " ".join(["logits", *sorted(m.needs)]) if m.kind != "pairs" else f"{m.fewest_models} models",
-            "what": m.title,
-        }
-        for m in METHODS.values()
-    ]
-    click.echo(formatted(rows, list(rows[0]), style if style in ("csv", "json") else "table"))

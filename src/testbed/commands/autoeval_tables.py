@@ -1,13 +1,16 @@
-"""The answer of autoeval.py as text, CSV, JSON, Markdown or LaTeX."""
+"""The answer of autoeval.py as text, CSV, JSON, Markdown or LaTeX; and the table of methods."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.commands.latex import latex_table
 from testbed.commands.tables import formatted, text_table_under
 from testbed.studies.labelfree.report import (
     ErrorTable,
@@ -18,52 +21,78 @@ from testbed.studies.labelfree.report import (
     sets_table,
     without_columns,
 )
+from testbed.studies.labelfree.scores import METHODS
 
 if TYPE_CHECKING:
     from testbed.studies.labelfree.answers import Answer
 
+_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 _MOST_SETS = 100  # a longer table of sets goes into a file
 
 
 def progress_bar(total: int, unit: str) -> Any:
     from tqdm import tqdm
 
+    # In a log file every update would be a line.
     return tqdm(total=total, unit=f" {unit}", leave=False, disable=not sys.stderr.isatty())
 
 
-def formatted_answer(result: Answer, said: list[str], style: str, summary: bool = False) -> str:
-    rows = estimate_rows(result.estimates)
+@dataclass(frozen=True)
+class Display:
+    """How an answer is shown."""
+
+    style: str
+    summary: bool
+    out: Path | None
+
+    # Checked when it is made, before anything is estimated.
+    def __post_init__(self) -> None:
+        if self.out is not None and self.out.suffix not in _SUFFIXES:
+            raise click.UsageError(f"--out: expected a name that ends in {', '.join(_SUFFIXES)}, got {self.out}")
+
+    def show(self, answer: Answer, remarks: list[str]) -> None:
+        lines = remarks + [f"left out: {', '.join(names)}: {reason}" for reason, names in answer.left_out.items()]
+        click.echo(formatted_answer(answer, lines, self.style, self.summary))
+        if self.out is not None:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            text = formatted_answer(answer, lines, _SUFFIXES[self.out.suffix])
+            self.out.write_text(text + "\n", encoding="utf-8")
+            click.echo(f"written to {self.out}", err=True)
+
+
+def formatted_answer(answer: Answer, remarks: list[str], style: str, summary: bool = False) -> str:
+    rows = estimate_rows(answer.estimates)
     if style == "csv":
         return formatted(rows, list(rows[0]), "csv")
     if style == "json":
-        details = error_details(result.estimates)
-        return json.dumps({"estimates": rows, "errors": details, "remarks": said}, indent=1)
-    tables, said = error_tables(result.estimates), said + without_columns(result.estimates)
+        details = error_details(answer.estimates)
+        return json.dumps({"estimates": rows, "errors": details, "remarks": remarks}, indent=1)
+    tables, remarks = error_tables(answer.estimates), remarks + without_columns(answer.estimates)
     if style in ("markdown", "latex"):
-        return _marked_up(tables, style, said)
-    return _text(result, tables, said, summary)
+        return _marked_up(tables, style, remarks)
+    return _text(answer, tables, remarks, summary)
 
 
-def _text(result: Answer, tables: list[ErrorTable], said: list[str], summary: bool) -> str:
-    parts = [] if summary else _set_tables(result)
+def _text(answer: Answer, tables: list[ErrorTable], remarks: list[str], summary: bool) -> str:
+    parts = [] if summary else _set_tables(answer)
     if summary:
         tables = tables[-1:]  # over all models, without the groups of each
     parts += [f"{table.title}\n\n{text_table_under(*_cells(table))}" for table in tables]
-    if said:
-        parts.append("\n".join(said))
+    if remarks:
+        parts.append("\n".join(remarks))
     return "\n\n".join(parts)
 
 
-def _set_tables(result: Answer) -> list[str]:
+def _set_tables(answer: Answer) -> list[str]:
     """A table of each model's sets; of several models on one set, one table of the models."""
-    models = list(dict.fromkeys(e.model for e in result.estimates))
-    sets = list(dict.fromkeys(e.eval_setting for e in result.estimates))
+    models = list(dict.fromkeys(e.model for e in answer.estimates))
+    sets = list(dict.fromkeys(e.eval_setting for e in answer.estimates))
     if len(models) > 1 and len(sets) == 1:
-        rows, header = models_table(result.estimates)
+        rows, header = models_table(answer.estimates)
         return [f"Estimated accuracy on {sets[0]} (%)\n\n{text_table_under(header, rows)}"]
     parts = []
     for model in models:
-        rows, header = sets_table(result.estimates, model)
+        rows, header = sets_table(answer.estimates, model)
         if len(rows) <= _MOST_SETS:
             parts.append(f"Estimated accuracy of {model} (%)\n\n{text_table_under(header, rows)}")
         else:
@@ -81,15 +110,15 @@ def _cells(table: ErrorTable) -> tuple[list[str], list[list[str]]]:
     return list(table.rows[0]), [[_cell(v) for v in row.values()] for row in table.rows]
 
 
-def _marked_up(tables: list[ErrorTable], style: str, said: list[str]) -> str:
+def _marked_up(tables: list[ErrorTable], style: str, remarks: list[str]) -> str:
     """The tables of errors for a paper or a page; several of them with their titles."""
     if not tables:
         raise click.UsageError("no set has labels, so there are no errors to tabulate: use --format csv")
     if style == "markdown":
         parts = [([f"**{t.title}**", ""] if len(tables) > 1 else []) + _markdown_table(t) for t in tables]
-        return "\n".join([*(line for part in parts for line in [*part, ""]), *said])
-    parts = [([f"% {t.title}"] if len(tables) > 1 else []) + _latex_table(t) for t in tables]
-    return "\n".join([*(f"% {line}" for line in said), *(line for part in parts for line in part)])
+        return "\n".join([*(line for part in parts for line in [*part, ""]), *remarks])
+    parts = [([f"% {t.title}"] if len(tables) > 1 else []) + [latex_table(*_cells(t))] for t in tables]
+    return "\n".join([*(f"% {line}" for line in remarks), *(line for part in parts for line in part)])
 
 
 def _markdown_table(table: ErrorTable) -> list[str]:
@@ -98,15 +127,15 @@ def _markdown_table(table: ErrorTable) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def _latex_table(table: ErrorTable) -> list[str]:
-    header, cells = _cells(table)
-    first, *others = (" & ".join(_latex(c) for c in line) + r" \\" for line in [header, *cells])
-    columns = "ll" + "r" * (len(header) - 2)
-    start = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", first, r"\midrule"]
-    return [*start, *others, r"\bottomrule", r"\end{tabular}"]
-
-
-def _latex(text: str) -> str:
-    for character in "&%$#_{}":
-        text = text.replace(character, f"\\{character}")
-    return text
+def methods_table(style: str) -> str:
+    """The methods, and what each needs."""
+    rows = [
+        {
+            "method": m.name,
+            "kind": m.kind,
+            "needs": " ".join(["logits", *sorted(m.needs)]) if m.kind != "pairs" else f"{m.fewest_models} models",
+            "what": m.title,
+        }
+        for m in METHODS.values()
+    ]
+    return formatted(rows, list(rows[0]), style if style in ("csv", "json") else "table")

@@ -1,4 +1,4 @@
-"""Flags of db.py that compare: with people by their decisions, with published numbers by references."""
+"""Flags of db.py that compare stored results with people's decisions and with published numbers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def import_decisions(context: Context, folder: str) -> None:
     from testbed.studies.people import observers
 
     setting = _setting(context, "--import-decisions")
-    taken = observers.import_decisions(
-        context.new_store, context.registry, Path(folder), setting, context.extra["source"] or "", context.override
+    imported = observers.import_decisions(
+        context.new_store, context.registry, Path(folder), setting, context.source or "", context.override
     )
-    names = ", ".join(one.name for one in taken)
-    click.echo(f"took in {len(taken)} observer(s) on {setting}: {names}")
+    names = ", ".join(observer.name for observer in imported)
+    click.echo(f"took in {len(imported)} observer(s) on {setting}: {names}")
     expected = context.registry.eval_setting(setting).size
-    for one in taken:
-        if expected is not None and one.trials != expected:
-            click.echo(f"warning: {one.name}: expected {expected} trials, found {one.trials}", err=True)
+    for observer in imported:
+        if expected is not None and observer.trials != expected:
+            click.echo(f"warning: {observer.name}: expected {expected} trials, found {observer.trials}", err=True)
 
 
 def export_decisions(context: Context, folder: str) -> None:
@@ -44,67 +44,68 @@ def export_decisions(context: Context, folder: str) -> None:
 
     setting = _setting(context, "--export-decisions")
     written = observers.export_decisions(
-        context.store, context.registry, setting, Path(folder), context.extra["models"] or None, _aggregation(context)
+        context.store, context.registry, setting, Path(folder), context.models or None, _aggregation(context)
     )
     click.echo(f"wrote the decisions of {len(written)} observer(s) on {setting} to {folder}")
 
 
-def compare_people(context: Context) -> None:
+def compare_people(context: Context, *, people: str | None) -> None:
     """Accuracy difference, observed and error consistency of every model with people, over one or more settings."""
     from testbed.studies.people import observers
 
     settings = _setting(context, "--compare-people").split(",")
-    people = context.extra["people"] or observers.PEOPLE
-    chosen = [*context.extra["models"], people] if context.extra["models"] else None
+    people = people or observers.PEOPLE
+    chosen = [*context.models, people] if context.models else None
     panels = [
         observers.panel(context.store, context.registry, name, chosen, _aggregation(context)) for name in settings
     ]
     rows = [
         {
-            "observer": one.model or f"people ({people})",
-            "accuracy16": one.accuracy,
-            "accuracy_difference": _interval(one.consistency.accuracy_difference, context.style),
-            "observed_consistency": _interval(one.consistency.observed, context.style),
-            "error_consistency": _interval(one.consistency.error, context.style),
+            "observer": comparison.model or f"people ({people})",
+            "accuracy16": comparison.accuracy,
+            "accuracy_difference": _interval(comparison.consistency.accuracy_difference, context.style),
+            "observed_consistency": _interval(comparison.consistency.observed, context.style),
+            "error_consistency": _interval(comparison.consistency.error, context.style),
         }
-        for one in observers.compare_with_people(panels, people)
+        for comparison in observers.compare_with_people(panels, people)
     ]
     context.print(rows, list(rows[0]))
 
 
 def _interval(estimate: Estimate, style: str) -> Any:
+    """With its interval in a table; a plain number in JSON and CSV, for programs to read."""
     if style != "table":
         return estimate.value
     return f"{estimate.value:.3f} [{estimate.ci_low:.3f}, {estimate.ci_high:.3f}]"
 
 
 def _setting(context: Context, flag: str) -> str:
-    setting = context.extra["setting"]
-    if not setting:
+    if not context.setting:
         raise TestbedError(f"{flag} needs --setting NAME, such as cue-conflict")
-    return str(setting)
+    return context.setting
 
 
 def _aggregation(context: Context) -> str:
     from testbed.metrics.categories16 import AGGREGATIONS
 
-    chosen = context.extra["aggregation"] or AGGREGATIONS[0]
+    chosen = context.aggregation or AGGREGATIONS[0]
     if chosen not in AGGREGATIONS:
         raise TestbedError(f"--aggregation: expected {', '.join(AGGREGATIONS)}, got '{chosen}'")
-    return str(chosen)
+    return chosen
 
 
 # ---- references ------------------------------------------------------------------------------------------
 
 
-def check_references(context: Context) -> None:
-    """Stored results beside published ones; what is outside its tolerance is looked into, and is a failure."""
+def check_references(context: Context, *, diagnose_images: str | None) -> None:
+    """Compare stored results with published ones. A value outside its tolerance is diagnosed, and the exit code is 1."""
     from testbed.entries.registry import registry_folders
-    from testbed.store import queries
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import numbers
     from testbed.studies.references import table
 
     references = table.read_references(registry_folders(context.registry_folders))
-    checks, missing = table.check(references, queries.results(context.store), context.extra["models"])
+    checks, missing = table.check(references, numbers(context.store, variant="", source=OWN), context.models)
     if not checks:
         raise TestbedError(
             f"nothing to check: none of {len(missing)} published numbers has a stored result; eval.py makes them"
@@ -117,7 +118,7 @@ def check_references(context: Context) -> None:
     if not outside:
         click.echo(f"\nall {len(checks)} stored numbers agree with the references", err=context.style != "table")
         return
-    for diagnosis in _diagnoses(context, checks):
+    for diagnosis in _diagnoses(context, checks, diagnose_images):
         _print_diagnosis(diagnosis)
     raise TestbedError(f"{len(outside)} of {len(checks)} stored numbers do not agree with the references")
 
@@ -138,21 +139,26 @@ def _row(check: Check) -> dict[str, Any]:
 
 
 def _print_breakdowns(context: Context, checks: list[Check]) -> None:
-    """Shape, texture and neither of every checked model, beside the published counts where there are some."""
-    from testbed.store import queries
+    """For every checked model the counts of shape, texture and neither, with the published counts where known.
+
+    Two set-ups may agree in the ratio, the shape bias, and still differ in many decisions (docs/shape-bias.md).
+    """
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import numbers
 
     published = {(c.model, c.reference.eval_setting, c.reference.metric): c.reference.value for c in checks}
     for model, setting in dict.fromkeys((c.model, c.reference.eval_setting) for c in checks):
-        stored = {r["metric"]: r for r in queries.results(context.store, [model], [setting])}
+        stored = {n.metric: n for n in numbers(context.store, [model], [setting], variant="", source=OWN)}
+        # Only the aggregations that were checked: "" is the mean.
         suffixes = [s for s in ("", "_sum", "_max") if (model, setting, f"shape_bias{s}") in published]
         for suffix in suffixes:
             names = [f"{name}{suffix}" for name in _BREAKDOWN]
             lines = [
-                [_spelled(name), _number(stored[name]["value"]), _number(published.get((model, setting, name)))]
+                [_spelled(name), _number(stored[name].value), _number(published.get((model, setting, name)))]
                 for name in names
                 if name in stored
             ]
-            lines.insert(3, ["total evaluated", _number(stored[names[0]]["n"]), ""])
+            lines.insert(3, ["total evaluated", _number(stored[names[0]].n), ""])
             click.echo(f"\n{model} on {setting}{' (' + suffix[1:] + ' aggregation)' if suffix else ''}")
             click.echo(text_table(lines, ["", "measured", "expected"]))
 
@@ -174,45 +180,42 @@ def _print_missing(missing: list[Reference]) -> None:
     click.echo(f"\nnot run yet: {', '.join(pairs[:_MOST_MISSING])}{more}")
 
 
-def _diagnoses(context: Context, checks: list[Check]) -> list[Diagnosis]:
-    """What explains each pair with a number outside; the images to try it on are --diagnose-images, 0 tries none."""
+def _diagnoses(context: Context, checks: list[Check], diagnose_images: str | None) -> list[Diagnosis]:
+    """A diagnosis for each pair with a number outside its tolerance; none where --diagnose-images is 0."""
     from testbed.engine.pools import keep_freed_memory
     from testbed.studies.references import diagnose
 
-    n_images = _images(context, diagnose.IMAGES)
+    n_images = diagnose.IMAGES if diagnose_images is None else _images(diagnose_images)
     if n_images == 0:
         return []
     keep_freed_memory()  # trials run in this process
-    found = []
+    diagnoses = []
     for pair in dict.fromkeys((c.model, c.reference.eval_setting) for c in checks if not c.inside):
-        its = [c for c in checks if (c.model, c.reference.eval_setting) == pair]
+        checks_of_pair = [c for c in checks if (c.model, c.reference.eval_setting) == pair]
         try:
-            found.append(
+            diagnoses.append(
                 diagnose.diagnose(
                     context.store,
                     context.registry,
-                    its,
+                    checks_of_pair,
                     n_images,
-                    [Path(root) for root in context.extra["data_root"]],
+                    [Path(root) for root in context.data_root],
                     tell=lambda text, pair=pair: click.echo(f"{' on '.join(pair)}: {text}", err=True),  # type: ignore[misc]
                 )
             )
         except TestbedError as error:
             click.echo(f"\n{' on '.join(pair)} cannot be looked into: {error}", err=True)
-    return found
+    return diagnoses
 
 
-def _images(context: Context, default: int) -> int:
-    given = context.extra["diagnose_images"]
-    if given is None:
-        return default
-    if not given.isdecimal():
-        raise TestbedError(f"--diagnose-images: expected a number of images, got '{given}'")
-    return int(given)
+def _images(text: str) -> int:
+    if not text.isdecimal():
+        raise TestbedError(f"--diagnose-images: expected a number of images, got '{text}'")
+    return int(text)
 
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
-    """What was tried, the best explanation first, with what the metrics would be on the whole set."""
+    """One row per change that was tried, the best explanation first, with the metrics expected on the whole set."""
     click.echo(f"\n{diagnosis.model} on {diagnosis.eval_setting}: one thing changed at a time")
     metrics = list(next((f.guesses for f in diagnosis.findings if f.guesses), {}))
     rows = []
@@ -248,11 +251,7 @@ ACTIONS = (
         compare_people,
         "Accuracy difference and error consistency with people; needs --setting, several as A,B.",
         (),
-        (
-            ("setting", "NAME", "Eval setting of the decisions."),
-            ("people", "GLOB", "Which observers are people.  [default: subject-*]"),
-            ("aggregation", "NAME", "From 1000 classes to 16 categories: mean, sum or max.  [default: mean]"),
-        ),
+        (("people", "GLOB", "Which observers are people, for --compare-people.  [default: subject-*]"),),
     ),
     Action(
         "check-references",
@@ -260,9 +259,11 @@ ACTIONS = (
         "Compare stored results with published ones; exit code 1 where one is outside its tolerance.",
         (),
         (
-            ("models", "GLOB...", "Only these models, for --check-references and decisions."),
-            ("diagnose-images", "N", "Images to look for causes on; 0 looks for none.  [default: 320]"),
-            ("data-root", "DIR...", "Folders with datasets.  [default: $TESTBED_DATA or ./data]"),
+            (
+                "diagnose-images",
+                "N",
+                "Images on which --check-references looks for causes; 0 looks for none.  [default: 320]",
+            ),
         ),
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from testbed.commands import auditing, checking, downloading, exchanging, groups, listing, managing, measuring, reading
-from testbed.commands.action import Action, Context
+from testbed.commands.action import Action, Context, Option
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
 # What changes the database comes before what shows it, so that several flags can be given at once.
@@ -22,13 +22,48 @@ ACTIONS: tuple[Action, ...] = (
     *groups.ACTIONS,
     *measuring.ACTIONS,
 )
+# Each is a field of Context. A test holds the flags that a help text names against those that read the field.
+SHARED_OPTIONS: tuple[Option, ...] = (
+    (
+        "data-root",
+        "DIR...",
+        "Folders with datasets, for --download, --audit-data and --check-references.  "
+        "[default: $TESTBED_DATA or ./data]",
+    ),
+    (
+        "source",
+        "NAME",
+        "Where numbers were published: required by --import-csv; the suffix of network names for --import-decisions; "
+        "the results that --print-eval shows.",
+    ),
+    (
+        "setting",
+        "NAME",
+        "Eval setting of the decisions, for --import-decisions, --export-decisions and --compare-people.",
+    ),
+    (
+        "aggregation",
+        "NAME",
+        "From 1000 classes to 16 categories: mean, sum or max; for --export-decisions and --compare-people.  "
+        "[default: mean]",
+    ),
+    ("models", "GLOB...", "Only these models, for --export-decisions, --compare-people and --check-references."),
+)
+
+
+def _with_option(command: Any, option: Option) -> Any:
+    name, metavar, text = option
+    several: dict[str, Any] = {"cls": ManyValues} if metavar.endswith("...") else {}
+    return click.option(f"--{name}", metavar=metavar, help=text, **several)(command)
 
 
 def _with_actions(command: Any) -> Any:
+    """The command with every flag and its options. Reversed, since click shows the last decorator first."""
+    for option in reversed(SHARED_OPTIONS):
+        command = _with_option(command, option)
     for action in reversed(ACTIONS):
-        for name, metavar, text in reversed(action.options):
-            several: dict[str, Any] = {"cls": ManyValues} if metavar.endswith("...") else {}
-            command = click.option(f"--{name}", metavar=metavar, help=text, **several)(command)
+        for option in reversed(action.options):
+            command = _with_option(command, option)
         kind: dict[str, Any] = {"is_flag": True}
         if action.values and action.values[0].endswith("..."):
             kind = {"cls": ManyValues, "metavar": action.values[0]}
@@ -46,27 +81,62 @@ def _with_actions(command: Any) -> Any:
 @db_option
 @registry_option
 @click.option("--filter", "pattern", metavar="GLOB", help="Only names that match, in lists and --status.")
-@click.option("--format", "style", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="How rows are printed.",
+)
+@click.option(
+    "--variant", metavar="NAME", help="Partial results, such as limit=500.  [default: whole settings, if any]"
+)
+@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Of a setting.  [default: the newest]")
 @click.option("--override", is_flag=True, help="Do what destroys or replaces.")
 @click.pass_context
 @one_line_errors
 def main(
     ctx: click.Context,
+    *,
     db: str | None,
     registry: tuple[str, ...],
     pattern: str | None,
     style: str,
     override: bool,
-    **asked: Any,
+    variant: str | None,
+    version: int | None,
+    source: str | None,
+    data_root: tuple[str, ...],
+    setting: str | None,
+    aggregation: str | None,
+    models: tuple[str, ...],
+    **by_action: Any,
 ) -> None:
     """Query and manage the results database. Several flags may be given at once; they run in the order shown."""
-    context = Context(db, registry, pattern, style, override, extra=asked)
-    chosen = [(a, asked[a.flag.replace("-", "_")]) for a in ACTIONS]
-    chosen = [(action, given) for action, given in chosen if given not in (None, False, ())]
-    for action, given in chosen:
-        if action.values:
-            action.function(context, given)
-        else:
-            action.function(context)
+    context = Context(
+        db=db,
+        registry_folders=registry,
+        pattern=pattern,
+        style=style,
+        override=override,
+        variant=variant,
+        version=version,
+        source=source,
+        data_root=data_root,
+        setting=setting,
+        aggregation=aggregation,
+        models=models,
+    )
+    chosen = [action for action in ACTIONS if by_action[_parameter(action.flag)] not in (None, False, ())]
+    for action in chosen:
+        values = [by_action[_parameter(action.flag)]] if action.values else []
+        own_options = {_parameter(name): by_action[_parameter(name)] for name, _, _ in action.options}
+        action.function(context, *values, **own_options)
     if not chosen:
         click.echo(ctx.get_help())
+
+
+def _parameter(name: str) -> str:
+    """The keyword under which click passes an option: --data-root comes as data_root."""
+    return name.replace("-", "_")

@@ -1,4 +1,4 @@
-"""Flags of db.py that fetch: data sets and weights."""
+"""Flags of db.py that download data sets and weights."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from testbed.data.download import Download
     from testbed.data.samples import Dataset
 
-_INTERRUPTED = 130
+_INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C: 128 + SIGINT
 
 
 def download(context: Context, names: Sequence[str]) -> None:
-    """What can be fetched is fetched; what cannot is told with what to do about it, and is a failure."""
+    """Download what has a public address. For the rest print how to get it, and exit with an error."""
     from testbed.data.download import install
     from testbed.data.locate import data_roots
 
-    roots = data_roots(context.extra["data_root"])
+    roots = data_roots(context.data_root)
     wanted, by_hand = _needed(context, names, roots)
-    for text in by_hand:
-        click.echo(text, err=True)
-    for one in wanted:
-        click.echo(one.describe())
+    for instruction in by_hand:
+        click.echo(instruction, err=True)
+    for item in wanted:
+        click.echo(item.describe())
         with _resumable():
-            places = install(one, roots[0])
-        click.echo(f"{one.name}: in {', '.join(str(p) for p in places)}")
-        if any(file.checksum is None for file in one.files):
-            click.echo(f"{one.name}: no checksum is published, so the files could not be checked")
+            places = install(item, roots[0])
+        click.echo(f"{item.name}: in {', '.join(str(p) for p in places)}")
+        if any(file.checksum is None for file in item.files):
+            click.echo(f"{item.name}: no checksum is published, so the files could not be checked")
     if by_hand:
         raise DataError(f"{len(by_hand)} data set(s) must be got by hand, as told above")
 
 
 def _needed(context: Context, names: Sequence[str], roots: Sequence[Path]) -> tuple[list[Download], list[str]]:
-    """(downloads of what is not there, what must be got by hand and how) of data sets, settings, groups and tags."""
+    """(missing downloads, instructions for what must be got by hand), for names of data sets, settings, groups, tags."""
     from testbed.data.download import download_for, find_place, read_downloads
     from testbed.entries.registry import registry_folders
 
@@ -53,30 +53,30 @@ def _needed(context: Context, names: Sequence[str], roots: Sequence[Path]) -> tu
             wanted[name] = downloads[name]
             continue
         for dataset in _datasets(context, name):
-            found = download_for(dataset, downloads)
-            there = find_place(dataset, roots)
-            if there is not None:
-                click.echo(f"{dataset.describe()}: already there, at {there}")
-            elif found is not None:
-                wanted[found.name] = found
-            elif getattr(dataset, "name", None):
+            known_download = download_for(dataset, downloads)
+            present_at = find_place(dataset, roots)
+            if present_at is not None:
+                click.echo(f"{dataset.describe()}: already there, at {present_at}")
+            elif known_download is not None:
+                wanted[known_download.name] = known_download
+            elif getattr(dataset, "name", None):  # data made by the program has no name, and nothing to fetch
                 by_hand[dataset.describe()] = _by_hand(dataset, roots[0])
             else:
                 click.echo(f"{dataset.describe()}: needs no download")
-    absent = (_absent(context, one, downloads, roots) for one in wanted.values())
-    return [one for one in absent if one.places], list(by_hand.values())
+    absent = (_absent(context, item, downloads, roots) for item in wanted.values())
+    return [item for item in absent if item.places], list(by_hand.values())
 
 
-def _absent(context: Context, one: Download, downloads: dict[str, Download], roots: Sequence[Path]) -> Download:
-    """The download of those places alone that are in none of the data roots."""
+def _absent(context: Context, item: Download, downloads: dict[str, Download], roots: Sequence[Path]) -> Download:
+    """The download, reduced to the places that are in none of the data roots."""
     from testbed.data.download import find_places
 
     entries = context.registry.eval_settings.entries.values()
     datasets = dict.fromkeys(setting.dataset for setting in entries if setting.dataset is not None)
-    there = find_places(one, downloads, datasets, roots)
-    for path in dict.fromkeys(there.values()):
-        click.echo(f"{one.name}: already there, at {path}")
-    return replace(one, places={inside: place for inside, place in one.places.items() if place not in there})
+    present = find_places(item, downloads, datasets, roots)
+    for path in dict.fromkeys(present.values()):
+        click.echo(f"{item.name}: already there, at {path}")
+    return replace(item, places={inside: place for inside, place in item.places.items() if place not in present})
 
 
 def _datasets(context: Context, name: str) -> list[Dataset]:
@@ -89,6 +89,7 @@ def _datasets(context: Context, name: str) -> list[Dataset]:
 
 
 def _by_hand(dataset: Dataset, root: Path) -> str:
+    """Where to get a data set that has no download, and where to put it."""
     name = getattr(dataset, "name", "")
     how = f": {dataset.source}" if dataset.source else ""
     return f"'{name}' cannot be fetched automatically{how}; put it at {root / name}"
@@ -99,15 +100,15 @@ def download_weights(context: Context, names: Sequence[str]) -> None:
     from testbed.models import weights
 
     published = weights.read_published(registry_folders(context.registry_folders))
-    for name in [model for given in names for model in _models(context, given, published)]:
-        one = published.get(name)
-        if one is None:
+    for name in [model for word in names for model in _models(context, word, published)]:
+        weights_file = published.get(name)
+        if weights_file is None:
             raise TestbedError(f"the weights of '{name}' have no published address here: put a file into {_folder()}")
-        click.echo(f"{name}: {one.file} from {one.remote.host}, licence: {one.licence}")
+        click.echo(f"{name}: {weights_file.file} from {weights_file.remote.host}, licence: {weights_file.licence}")
         with _resumable():
-            path = weights.download(one)
+            path = weights.download(weights_file)
         click.echo(f"{name}: in {path}")
-        if one.remote.checksum is None:
+        if weights_file.remote.checksum is None:
             click.echo(f"{name}: no checksum is published, so the file could not be checked")
 
 
@@ -118,15 +119,17 @@ def _folder() -> str:
 
 
 def _models(context: Context, name: str, published: dict[str, Any]) -> list[str]:
-    """The model itself, or those of a group, tag or pattern that have an address."""
+    """The model itself, or the members of a group, tag or pattern whose weights have an address."""
     if name in published:
         return [name]
-    found = context.registry.expand_models([name])
-    return [m for m in found if m in published] or found[:1]
+    members = context.registry.expand_models([name])
+    # Where no member has an address, the first one is kept: the caller's error message then names a model.
+    return [m for m in members if m in published] or members[:1]
 
 
 @contextmanager
 def _resumable() -> Iterator[None]:
+    """Ctrl-C ends the command with a note that the partial file is kept."""
     try:
         yield
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from testbed.entries.registry import Registry
     from testbed.options import RunOptions
     from testbed.store.database import Store
+    from testbed.store.evaluation import Number
 
 _INTERRUPTED = 130
 _LOG = "run.log"
@@ -168,10 +169,10 @@ def main(
         python eval.py --models resnet50 densenet121 --eval-settings val imagenetv2-matched-frequency --gpus 0 1
     """
     from testbed.data.locate import data_roots
+    from testbed.data.writing import writing_to
     from testbed.engine.plan import make_plan
     from testbed.entries.registry import load_registry
     from testbed.options import RunOptions
-    from testbed.store.files import writing_to
 
     entries = load_registry(registry)
     for path, error in entries.broken.items():
@@ -226,7 +227,7 @@ def _store(db: str | None, no_db: bool, dry_run: bool) -> Iterator[Store]:
 def _print_plan(plan: Plan, store: Store) -> None:
     from testbed.commands.tables import text_table
     from testbed.engine.progress import duration
-    from testbed.store import queries
+    from testbed.store.find import throughputs
 
     words = {"run": "to run", "derive": "to derive, no forward pass", "done": "done", "fail": "cannot run"}
     rows = [
@@ -241,7 +242,7 @@ def _print_plan(plan: Plan, store: Store) -> None:
     for note in plan.notes:
         click.echo(note)
     click.echo(text_table(rows, ["model", "eval setting", "images", "state"]))
-    seconds = plan.estimated_seconds(queries.throughputs(store))
+    seconds = plan.estimated_seconds(throughputs(store))
     images = sum(p.n_images for p in plan.having("run"))
     counts = ", ".join(f"{len(plan.having(a))} {w.split(',')[0]}" for a, w in words.items() if plan.having(a))
     time = f", about {duration(seconds)} on one device" if seconds is not None else ""
@@ -250,14 +251,13 @@ def _print_plan(plan: Plan, store: Store) -> None:
 
 def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -> None:
     from testbed.commands.tables import results_table
-    from testbed.store import queries
 
     plan = report.plan
     asked = {(p.stored_model, p.setting.name) for p in plan.pairs if p.asked}
+    rows = numbers_of_pairs(store, plan, run.variant)
+    rows += _without_labels(store, run.variant, asked - {(r.model, r.eval_setting) for r in rows})
     order = {pair: i for i, pair in enumerate((p.stored_model, p.setting.name) for p in plan.pairs)}
-    rows = [r for r in queries.results(store, variant=run.variant) if (r["model"], r["eval_setting"]) in asked]
-    rows += _without_labels(store, run.variant, asked - {(r["model"], r["eval_setting"]) for r in rows})
-    rows.sort(key=lambda r: order[r["model"], r["eval_setting"]])
+    rows.sort(key=lambda r: order[r.model, r.eval_setting])
     if rows:
         click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns))
     for pair in plan.pairs:
@@ -279,28 +279,43 @@ def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -
         click.echo(f"\nResults are in {store.where.removeprefix('database ')}")
 
 
-def _without_labels(store: Store, variant: str, pairs: set[tuple[str, str]]) -> list[dict[str, Any]]:
+def numbers_of_pairs(store: Store, plan: Plan, variant: str) -> list[Number]:
+    """The stored numbers of the pairs that were asked for, of the versions that are declared now."""
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import EVERY, numbers
+
+    asked = {(p.stored_model, p.setting.name, p.setting.version) for p in plan.pairs if p.asked}
+    models, settings = {model for model, _, _ in asked}, {setting for _, setting, _ in asked}
+    stored = numbers(store, sorted(models), sorted(settings), variant=variant, version=EVERY, source=OWN)
+    return [n for n in stored if (n.model, n.eval_setting, n.version) in asked]
+
+
+def _without_labels(store: Store, variant: str, pairs: set[tuple[str, str]]) -> list[Number]:
     """A row for each of the pairs that was run on images without labels: its logits are all there is to it."""
     from testbed.commands.tables import NO_LABELS
-    from testbed.store import queries
+    from testbed.store.evaluation import OWN, Number
+    from testbed.store.files import load_rows
+    from testbed.store.find import find
 
-    found = [
-        e
-        for e in (queries.evaluations(store, variant=variant) if pairs else [])
-        if (e.model, e.eval_setting) in pairs and e.status == "completed" and not queries.has_labels(store, e)
-    ]
-    unknown = {"metric": NO_LABELS, "value": None, "ci_low": None, "ci_high": None}
-    return [{"model": e.model, "eval_setting": e.eval_setting, **unknown, "n": e.row["n_images"]} for e in found]
+    blank = Number._make([None] * len(Number._fields))
+    rows = []
+    for e in find(store, variant=variant, source=OWN) if pairs else []:
+        unmeasured = (e.model, e.eval_setting) in pairs and e.samples_path
+        if unmeasured and not load_rows(store.folder / str(e.samples_path)).has_labels:
+            rows.append(blank._replace(model=e.model, eval_setting=e.eval_setting, metric=NO_LABELS, n=e.n_images))
+    return rows
 
 
 def _save_to(logdir: Path, report: Report, store: Store, entries: Registry, variant: str) -> None:
     """Logits, targets and metrics of the run's pairs, a folder per setting."""
-    from testbed.store import files, queries
-    from testbed.store.formats.exchange import save_logits
+    from testbed.data.writing import safe_name
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import find
+    from testbed.store.formats.logits import save_logits
 
-    stored = {(e.model, e.eval_setting) for e in queries.evaluations(store, variant=variant) if e.status == "completed"}
+    stored = {(e.model, e.eval_setting) for e in find(store, variant=variant, source=OWN)}
     failed = {(p.stored_model, p.setting.name) for p in report.failed}
     pairs = {(p.stored_model, p.setting.name) for p in report.plan.pairs} & stored - failed
     for setting in sorted({setting for _, setting in pairs}):
-        models = {model for model, name in pairs if name == setting}
-        save_logits(store, entries, setting, logdir / files.safe_name(setting), models, variant)
+        models = sorted(model for model, name in pairs if name == setting)
+        save_logits(store, entries, setting, logdir / safe_name(setting), models, variant)

@@ -1,4 +1,4 @@
-"""Flags of db.py that take results in, write them out, measure and check them again."""
+"""Flags of db.py that import and export results, recompute metrics and verify stored files."""
 
 from __future__ import annotations
 
@@ -11,37 +11,39 @@ from testbed.errors import TestbedError
 
 
 def save_logits(context: Context, target: tuple[str, str]) -> None:
-    from testbed.store.formats.exchange import save_logits as save
+    from testbed.store.formats.logits import save_logits as save
 
     setting, folder = target
-    written = save(context.store, context.registry, setting, Path(folder))
-    click.echo(f"wrote {len(written)} file(s) and manifest.json to {folder}")
+    written = save(context.store, context.registry, setting, Path(folder), variant=context.variant)
+    partial = f" of {written[0].variant}" if written[0].variant else ""
+    click.echo(f"wrote {len(written)} file(s){partial} and manifest.json to {folder}")
 
 
 def import_logits(context: Context, folder: str) -> None:
-    from testbed.store.formats.exchange import import_logits as take_in
+    from testbed.store.formats.logits import import_logits as take_in
 
-    taken = take_in(context.new_store, context.registry, Path(folder), context.override)
-    click.echo(f"took in {len(taken)} evaluation(s) from {folder}")
+    imported = take_in(context.new_store, context.registry, Path(folder), context.override)
+    click.echo(f"took in {len(imported)} evaluation(s) from {folder}")
 
 
-def import_csv(context: Context, file: str) -> None:
-    """Published accuracies, kept under --source beside own results; --types gives the models' types."""
+def import_csv(context: Context, file: str, *, types: str | None) -> None:
+    """Import published accuracies. They are stored under --source, apart from own results; --types has model types."""
     from testbed.store.formats import published
 
-    source, types_file = context.extra["source"], context.extra["types"]
+    source = context.source
     if not source:
         raise TestbedError("--import-csv needs --source NAME, where the numbers were published")
     table = published.read_csv(Path(file))
-    types = published.read_types(Path(types_file)) if types_file else {}
+    model_types = published.read_types(Path(types)) if types else {}
+    # Accuracies come without counts; the registry's image counts give them intervals.
     sizes = {name: entry.size for name, entry in context.registry.eval_settings.entries.items() if entry.size}
-    done = published.import_published(context.new_store, table, types, source, sizes)
+    done = published.import_published(context.new_store, table, model_types, source, sizes)
     untyped = f", {done.without_type} of them without a type" if done.without_type else ""
     click.echo(f"{source}: {done.results:,} results of {done.models} models{untyped} on {done.settings} eval settings")
 
 
 def recompute_metrics(context: Context) -> None:
-    from testbed.store.formats.exchange import recompute_metrics as recompute
+    from testbed.store.write import recompute_metrics as recompute
 
     done, problems = recompute(context.store, context.registry, context.pattern)
     for problem in problems:
@@ -52,7 +54,7 @@ def recompute_metrics(context: Context) -> None:
 def verify(context: Context) -> None:
     from testbed.store import manage
 
-    checked = [(evaluation, problem) for evaluation, problem in manage.verify(context.store)]
+    checked = list(manage.verify(context.store))
     bad = [(e, p) for e, p in checked if p]
     for evaluation, problem in bad:
         click.echo(f"{evaluation.model} on {evaluation.eval_setting}: {problem}", err=True)
@@ -64,7 +66,7 @@ def verify(context: Context) -> None:
 
 
 def export(context: Context, file: str) -> None:
-    from testbed.store.formats.exchange import export_results
+    from testbed.store.formats.tables import export_results
 
     click.echo(f"wrote {export_results(context.store, Path(file))} results to {file}")
 
@@ -76,10 +78,7 @@ ACTIONS = (
         import_csv,
         "Take in published accuracies, models x settings; needs --source.",
         ("FILE",),
-        (
-            ("types", "FILE", "CSV with the columns model and type, for --import-csv."),
-            ("source", "NAME", "Where the numbers of --import-csv were published."),
-        ),
+        (("types", "FILE", "CSV with the columns model and type, for --import-csv."),),
     ),
     Action(
         "recompute-metrics",

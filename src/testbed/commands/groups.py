@@ -1,95 +1,27 @@
-"""Flag of db.py that shows a group of settings as a whole: its members and its own aggregate."""
+"""The flag of db.py that prints a group of settings: its members and its aggregate."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from testbed.commands.action import Action, Context
 from testbed.commands.tables import cell, text_table, with_interval
-from testbed.errors import StoreError, TestbedError, UnknownName, near_names
+from testbed.errors import TestbedError, UnknownName, near_names
 from testbed.metrics.estimate import Estimate
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from testbed.store.files import SampleList
-    from testbed.store.outputs import Outputs
 
 _MOST_MEMBERS = 20  # larger groups show their aggregate only
 _MOST_MISSING = 5
 
 
-class StoredResults:
-    """What is stored of one model, as an aggregate sees it (testbed.metrics.aggregates.StoredGroup)."""
-
-    def __init__(self, context: Context, model: str, members: Sequence[str], variant: str | None = None) -> None:
-        from testbed.store import queries
-
-        known = queries.model_names(context.store)
-        if model not in known:
-            raise UnknownName(f"no model '{model}' in the {context.store.where}{near_names(model, known)}")
-        self.members = members
-        self._context, self._model = context, model
-        rows = [r for r in queries.all_results(context.store) if r["model"] == model and r["source"] == "own"]
-        self.variant = self._fullest(rows) if variant is None else variant
-        self._metrics: dict[str, dict[str, Estimate]] = {}
-        for r in queries.results(context.store, [model], variant=self.variant):
-            found = Estimate(r["value"], r["ci_low"], r["ci_high"], r["n"])
-            self._metrics.setdefault(r["eval_setting"], {})[r["metric"]] = found
-
-    def _fullest(self, rows: list[dict[str, Any]]) -> str:
-        """Whole settings, or where none is stored the limited run that covers most of the group."""
-        stored: dict[str, set[str]] = {}
-        for row in rows:
-            if row["eval_setting"] in self.members:
-                stored.setdefault(row["variant"], set()).add(row["eval_setting"])
-        return "" if "" in stored or not stored else max(sorted(stored), key=lambda v: len(stored[v]))
-
-    @property
-    def missing(self) -> list[str]:
-        return [m for m in self.members if m not in self._metrics]
-
-    def metrics(self, setting: str) -> dict[str, Estimate]:
-        return self._metrics.get(setting, {})
-
-    def estimate(self, setting: str, metric: str) -> Estimate | None:
-        return self.metrics(setting).get(metric)
-
-    def logits(self, setting: str) -> np.ndarray | None:
-        outputs = self._outputs(setting)
-        return None if outputs is None else outputs.logits
-
-    def samples(self, setting: str) -> SampleList | None:
-        outputs = self._outputs(setting)
-        return None if outputs is None else outputs.samples
-
-    def _outputs(self, setting: str) -> Outputs | None:
-        from testbed.store import queries
-        from testbed.store.outputs import outputs_of
-
-        try:
-            evaluation = queries.completed(self._context.store, self._model, setting, self.variant)
-            return outputs_of(self._context.store, self._context.registry, evaluation)
-        except (StoreError, UnknownName):
-            return None
-
-    def of(self, model: str) -> StoredResults | None:
-        try:
-            return StoredResults(self._context, model, self.members, self.variant)
-        except UnknownName:
-            return None
-
-
 def print_group(context: Context, pair: tuple[str, str]) -> None:
-    """The members of a group that are stored, and the numbers that its aggregate makes of them."""
+    """Print the stored members of a group, and the numbers that its aggregate computes from them."""
+    from testbed.studies.groups import stored_group
+
     model, group = pair
     shelf = context.registry.eval_settings
     if group not in shelf.groups:
         raise UnknownName(f"no group '{group}'{near_names(group, shelf.groups)}")
-    stored = StoredResults(context, model, shelf.expand(group))
+    stored = stored_group(context.store, context.registry, model, shelf.expand(group))
     aggregate = shelf.aggregates.get(group)
     n = len(stored.members)
     if len(stored.missing) == n:
@@ -117,6 +49,7 @@ def print_group(context: Context, pair: tuple[str, str]) -> None:
 def _member_line(name: str, metrics: dict[str, Estimate]) -> list[str]:
     if not metrics:
         return [name, "", "-", ""]
+    # The first metric is the main one: a metrics_fn returns it first.
     metric, e = next(iter(metrics.items()))
     return [name, metric, with_interval(e.value, e.ci_low, e.ci_high), cell(e.n)]
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from testbed.commands.action import Action, Context
+
+if TYPE_CHECKING:
+    from testbed.entries.eval_setting import EvalSetting
 
 
 def list_models_registry(context: Context) -> None:
@@ -37,10 +42,10 @@ def list_eval_settings_registry(context: Context, parents_only: bool = False) ->
     entries = context.registry_part("eval_settings").eval_settings.entries
     for name in _filtered(context, list(entries)):
         setting = entries[name]
-        parent = setting.parent_eval_setting or setting.derived_from
+        parent = setting.parent
         if parents_only and parent:
             continue
-        dataset = setting.dataset.describe() if setting.dataset else f"derived from {setting.derived_from}"
+        dataset = setting.dataset.describe() if setting.dataset else _origin(setting)
         rows.append({"eval_setting": name, "images": setting.size, "dataset": dataset, "tags": " ".join(setting.tags)})
     context.print(rows, ["eval_setting", "images", "dataset", "tags"])
 
@@ -50,16 +55,21 @@ def list_parent_eval_settings_registry(context: Context) -> None:
 
 
 def list_models_db(context: Context) -> None:
-    from testbed.store import queries
+    from testbed.store import find
 
-    context.print([{"model": n} for n in queries.model_names(context.store, context.pattern)], ["model"])
+    context.print([{"model": n} for n in find.model_names(context.store, context.pattern)], ["model"])
 
 
 def list_eval_settings_db(context: Context) -> None:
-    from testbed.store import queries
+    from testbed.store import find
 
-    names = queries.eval_setting_names(context.store, context.pattern)
+    names = find.eval_setting_names(context.store, context.pattern)
     context.print([{"eval_setting": n} for n in names], ["eval_setting"])
+
+
+def _origin(setting: EvalSetting) -> str:
+    """Whose logits or images a setting without a dataset of its own takes."""
+    return f"logits of {setting.logits_from}" if setting.logits_from else f"images of {setting.images_from}"
 
 
 def _filtered(context: Context, names: list[str]) -> list[str]:

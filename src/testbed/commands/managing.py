@@ -19,7 +19,7 @@ def add_model(context: Context, name: str) -> None:
 
 
 def add_eval_setting(context: Context, name: str) -> None:
-    from testbed.engine.recording import add_eval_setting as add
+    from testbed.store.write import add_eval_setting as add
 
     if context.override and name not in context.registry.eval_settings.entries:
         check_name("eval setting", name)

@@ -1,4 +1,4 @@
-"""Flags of db.py that measure stored logits in a way of their own: class by class, and how sure the model may be."""
+"""Flags of db.py that measure stored logits further: accuracy by class, and calibration."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.action import Action, Context
-from testbed.commands.reading import any_variant, apart
 from testbed.commands.tables import text_table, with_interval
 from testbed.errors import StoreError
 
 if TYPE_CHECKING:
+    from testbed.store.evaluation import Evaluation
     from testbed.store.outputs import Outputs
-    from testbed.store.queries import Evaluation
 
 
 def per_class(context: Context, pair: tuple[str, str]) -> None:
     """top1 of every class that has images, the worst first."""
     from testbed.metrics.accuracy import per_class_accuracy
 
-    evaluation = any_variant(context, *pair)
+    evaluation = _with_logits(context, *pair)
     outputs = _outputs(context, evaluation)
-    found = per_class_accuracy(outputs.logits, outputs.samples.targets)
+    by_class = per_class_accuracy(outputs.logits, outputs.targets)
     names = _class_names(outputs)
+    # With a class_sublist, place i of the logits is class class_sublist[i] of the model.
     numbers = context.registry.runnable(pair[1]).class_sublist or range(outputs.logits.shape[1])
     rows = [
         {"class": numbers[place], "folder": names.get(place, ""), **vars(estimate)}
-        for place, estimate in sorted(found.items(), key=lambda item: item[1].value)
+        for place, estimate in sorted(by_class.items(), key=lambda item: item[1].value)
     ]
-    _show(context, f"top1 (%) of {pair[0]} on {pair[1]}{apart(evaluation)} by class", rows, ["class", "folder"])
+    _show(context, f"top1 (%) of {pair[0]} on {pair[1]}{evaluation.apart} by class", rows, ["class", "folder"])
 
 
-def calibration(context: Context, pair: tuple[str, str]) -> None:
-    """Calibration on a setting as it is, and at the temperature fitted on its clean setting."""
+def calibration(context: Context, pair: tuple[str, str], *, clean: str | None) -> None:
+    """Calibration of a setting's logits as they are, and divided by the temperature fitted on the clean setting."""
     from testbed.metrics.calibration import calibration_at, fit_temperature
-    from testbed.store import queries
 
     model, name = pair
-    clean = context.extra["clean"] or _clean_of(context, name)
-    evaluation = any_variant(context, model, name)
+    clean = clean or _clean_of(context, name)
+    evaluation = _with_logits(context, model, name)
     outputs = _outputs(context, evaluation)
-    source = _outputs(context, queries.completed(context.store, model, clean, evaluation.row["variant"]))
-    if outputs.logits.shape[1] != source.logits.shape[1]:
+    # The same variant, so that a limited run is compared with an equally limited clean one.
+    clean_outputs = _outputs(context, _with_logits(context, model, clean, evaluation.variant))
+    if outputs.logits.shape[1] != clean_outputs.logits.shape[1]:
         raise StoreError(
             f"--clean: expected a setting of {outputs.logits.shape[1]} classes as '{name}' has, "
-            f"'{clean}' has {source.logits.shape[1]}"
+            f"'{clean}' has {clean_outputs.logits.shape[1]}"
         )
-    temperature = fit_temperature(source.logits, source.samples.targets)
+    temperature = fit_temperature(clean_outputs.logits, clean_outputs.targets)
     rows: list[dict[str, Any]] = [
         {"temperature": t, "metric": metric, **vars(estimate)}
         for t in (1.0, round(temperature, 4))
-        for metric, estimate in calibration_at(outputs.logits, outputs.samples.targets, t).items()
+        for metric, estimate in calibration_at(outputs.logits, outputs.targets, t).items()
     ]
     _show(
         context,
-        f"{model} on {name}{apart(evaluation)}; the temperature was fitted on {clean}",
+        f"{model} on {name}{evaluation.apart}; the temperature was fitted on {clean}",
         rows,
         ["temperature", "metric"],
     )
@@ -63,31 +63,41 @@ def calibration(context: Context, pair: tuple[str, str]) -> None:
         click.echo("fitted on the same images: name another setting with --clean for an honest number")
 
 
+def _with_logits(context: Context, model: str, setting: str, variant: str | None = None) -> Evaluation:
+    """The evaluation that is meant, among own ones: published results have no logits to measure."""
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import find_one
+
+    return find_one(context.store, model, setting, variant or context.variant, context.version, OWN)
+
+
 def _outputs(context: Context, evaluation: Evaluation) -> Outputs:
-    from testbed.store.outputs import outputs_of
+    """The stored outputs of an evaluation. Targets must be columns of the logits, as these metrics compare them."""
+    from testbed.metrics.labels import COLUMNS
+    from testbed.store.measuring import outputs_of
 
     outputs, setting = outputs_of(context.store, context.registry, evaluation), evaluation.eval_setting
-    if not (outputs.samples.targets >= 0).any():
+    if not outputs.rows.has_labels:
         raise StoreError(f"{setting} has no labels")
-    if not getattr(context.registry.runnable(setting).metrics_fn, "columns_are_classes", False):
+    if context.registry.runnable(setting).targets_are != COLUMNS:
         raise StoreError(f"the targets of {setting} are not columns of the logits, so that only its own metrics apply")
     return outputs
 
 
 def _clean_of(context: Context, name: str) -> str:
-    """The setting at the root: imagenet-c.fog.3_in-memory_10percent -> imagenet-c.fog.3_in-memory -> val."""
-    setting = context.registry.eval_setting(name)
-    parent = setting.parent_eval_setting or setting.derived_from
+    """The root of a setting's parents: imagenet-c.fog.3_in-memory_10percent -> imagenet-c.fog.3_in-memory -> val."""
+    parent = context.registry.eval_setting(name).parent
     return name if parent is None else _clean_of(context, parent)
 
 
 def _class_names(outputs: Outputs) -> dict[int, str]:
-    """The folder that the images of a class lie in, where they lie in folders."""
-    pairs = zip(outputs.samples.targets.tolist(), map(str, outputs.samples.ids), strict=True)
+    """Class -> the folder of its images; empty for images that are not in folders."""
+    pairs = zip(outputs.targets.tolist(), map(str, outputs.ids), strict=True)
     return {target: path.split("/", 1)[0] for target, path in pairs if "/" in path}
 
 
 def _show(context: Context, title: str, rows: list[dict[str, Any]], first: list[str]) -> None:
+    """Rows of estimates in the style of --format; `first` are the columns before the value."""
     if context.style != "table":
         context.print(rows, [*first, "value", "ci_low", "ci_high", "n"])
         return

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,17 @@ from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.entries.registry import Registry, load_registry
 from testbed.errors import EntryError, TestbedError
+from testbed.models.modes import modes_kept
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
     from testbed.store.database import Store
-    from testbed.store.queries import Evaluation
+    from testbed.store.evaluation import Evaluation, Number
 
 _COLUMNS = ("model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n")
+_MARKS = ("unit", "better", "variant", "version", "source")
 
 
 def evaluate(
@@ -45,11 +46,11 @@ def evaluate(
     weights, transform or normalization are not those of the stored result. Failures raise one error that names
     them. `options` are those of RunOptions: batch_size, limit, workers, seed, ...
     """
+    from testbed.commands.evaluate import numbers_of_pairs
     from testbed.data.locate import data_roots
     from testbed.engine.devices import chosen_devices
     from testbed.engine.run import run_evaluations
     from testbed.options import RunOptions
-    from testbed.store import queries
     from testbed.store.opening import open_store
 
     entries = load_registry(registry)
@@ -77,7 +78,7 @@ def evaluate(
         raise EntryError(f"testbed.evaluate: {error}") from error
     # A name that was made up here tells all of it already.
     now = {n: _facts(entries.model(n), module) for n, module in bare.items() if name is not None}
-    with _modes_kept(bare.values()):
+    with modes_kept(bare.values()):
         report = run_evaluations(
             entries,
             store,
@@ -95,9 +96,7 @@ def evaluate(
     if report.failed:
         first = "; ".join(f"{p.label}: {p.error}" for p in report.failed[:3])
         raise TestbedError(f"{len(report.failed)} of {len(report.plan.pairs)} pairs failed: {first}")
-    asked = {(p.stored_model, p.setting.name) for p in report.plan.pairs if p.asked}
-    rows = queries.results(store, variant=run.variant)
-    return _table([r for r in rows if (r["model"], r["eval_setting"]) in asked])
+    return _table(numbers_of_pairs(store, report.plan, run.variant), _COLUMNS)
 
 
 def results(
@@ -105,28 +104,51 @@ def results(
     eval_settings: Sequence[str] | str | None = None,
     metric: str | None = None,
     db: str | None = None,
+    *,
+    variant: str | None = None,
+    version: int | None = None,
+    source: str | None = None,
 ) -> pd.DataFrame:
-    """Stored results as a table; names may be globs."""
-    from testbed.store import queries
+    """Stored results as a table; names may be globs.
+
+    Own results come first, published ones where there are no own; the column `source` tells. docs/finding-results.md
+    says what `variant`, `version` and `source` mean, and what it means to leave them out.
+    """
+    from testbed.store.find import nothing_found, numbers
     from testbed.store.opening import open_store
-
-    return _table(queries.results(open_store(db), _listed(models), _listed(eval_settings), metric))
-
-
-def logits(model: str, eval_setting: str, db: str | None = None, registry: Sequence[str] = ()) -> np.ndarray:
-    """The stored logits of a pair, one row per readable image in the setting's order."""
-    from testbed.store import queries
-    from testbed.store.opening import open_store
-    from testbed.store.outputs import outputs_of
 
     store = open_store(db)
-    return outputs_of(store, load_registry(registry), queries.completed(store, model, eval_setting)).logits
+    which = (_listed(models), _listed(eval_settings))
+    rows = numbers(store, *which, metric, variant, version, source)
+    if not rows and metric is None:
+        raise nothing_found(store, *which, variant, version, source)
+    return _table(rows, (*_COLUMNS, *_MARKS))
 
 
-def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def logits(
+    model: str,
+    eval_setting: str,
+    db: str | None = None,
+    registry: Sequence[str] = (),
+    *,
+    variant: str | None = None,
+    version: int | None = None,
+) -> np.ndarray:
+    """The stored logits of a pair, one row per readable image in the setting's order."""
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import find_one
+    from testbed.store.measuring import outputs_of
+    from testbed.store.opening import open_store
+
+    store = open_store(db)
+    evaluation = find_one(store, model, eval_setting, variant, version, OWN)
+    return outputs_of(store, load_registry(registry), evaluation).logits
+
+
+def _table(rows: Sequence[Number], columns: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame([{c: row[c] for c in _COLUMNS} for row in rows], columns=list(_COLUMNS))
+    return pd.DataFrame([{c: getattr(row, c) for c in columns} for row in rows], columns=list(columns))
 
 
 def _listed(names: Sequence[str] | str | None) -> list[str] | None:
@@ -204,29 +226,13 @@ def _facts(entry: Model, module: Any) -> dict[str, str | None]:
 
 def _changed(store: Store, evaluation: Evaluation, now: Mapping[str, str | None]) -> str:
     """What a stored result was made with other than now, as far as it can be told."""
-    from testbed.store import queries
+    from testbed.store.find import origin_of
 
-    while evaluation.row["derived_from_id"] is not None:
-        (evaluation,) = queries.evaluations(store, id=evaluation.row["derived_from_id"])
-    if evaluation.row["weights_sha256"] != now["weights_sha256"]:
+    origin = origin_of(store, evaluation)
+    if origin.weights_sha256 != now["weights_sha256"]:
         return "stored with other weights"
-    then = evaluation.row["provenance"] or {}
     for name in ("model_transform", "normalization"):
-        text = str(now[name])
-        if then.get(name, text) != text and not _tells_nothing(text):
+        text, then = str(now[name]), getattr(origin.provenance, name)
+        if then not in (None, text) and not _tells_nothing(text):
             return f"stored with another {name.removeprefix('model_')}"
     return ""
-
-
-@contextmanager
-def _modes_kept(given: Iterable[Any]) -> Iterator[None]:
-    """A module that was being trained is left so, layer by layer."""
-    from torch import nn
-
-    layers = [layer for module in given if isinstance(module, nn.Module) for layer in module.modules()]
-    modes = [layer.training for layer in layers]
-    try:
-        yield
-    finally:
-        for layer, mode in zip(layers, modes, strict=True):
-            layer.training = mode

@@ -1,4 +1,4 @@
-"""Click pieces the scripts share: several values after one option, and errors as one line."""
+"""Click parts that the scripts share: options with several values, errors as one line, --db and --registry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ManyValues(click.Option):
 
 
 class ManyValuesCommand(click.Command):
-    """Understands ManyValues by repeating the option before each of its words."""
+    """Parses ManyValues options: `--models A B` becomes `--models A --models B`, which click understands."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         many = {name for p in self.params if isinstance(p, ManyValues) for name in p.opts}
@@ -29,6 +29,7 @@ class ManyValuesCommand(click.Command):
         for word, following in zip(args, [*args[1:], "--"], strict=False):
             if word in many:
                 current = word
+                # Without this check click would report the option as absent, or take the next option as its value.
                 if following.startswith("--"):
                     raise click.UsageError(f"{word} needs at least one value", ctx)
                 continue
@@ -41,7 +42,7 @@ class ManyValuesCommand(click.Command):
 
 
 def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a user can mend is told without a traceback."""
+    """Decorator of a command: a TestbedError, which the user can fix, is printed as one line without a traceback."""
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -56,6 +57,7 @@ def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
 db_option = click.option(
     "--db",
     metavar="[URL]",
+    # `--db` may stand alone, as in the ImageNet Testbed, where it has no value: it then means the default.
     is_flag=False,
     flag_value="",
     help="Results database: a file or an SQLAlchemy URL.  [default: $TESTBED_DB or results/results.db]",

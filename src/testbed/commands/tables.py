@@ -8,7 +8,10 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.store.evaluation import Number
 
 NO_LABELS = "no labels"  # stands for the metric where there is none, since no image has a label
 
@@ -67,32 +70,29 @@ def _decimals(scale: float) -> int:
     return 2 if scale >= 0.05 or scale == 0 else min(2 - math.floor(math.log10(scale)), 8)
 
 
-def results_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
+def results_table(rows: Sequence[Number], width: int) -> str:
     """Settings down and models across where that fits, one line per result otherwise.
 
     In a grid each cell is the first metric of the evaluation, with its interval or, where room is short, with the
     longer side of it.
     """
-    models = list(dict.fromkeys(r["model"] for r in rows))
-    settings = list(dict.fromkeys(r["eval_setting"] for r in rows))
-    first: dict[tuple[str, str], Mapping[str, Any]] = {}
+    models = list(dict.fromkeys(r.model for r in rows))
+    settings = list(dict.fromkeys(r.eval_setting for r in rows))
+    first: dict[tuple[str, str], Number] = {}
     for row in rows:
-        first.setdefault((row["eval_setting"], row["model"]), row)
-    metrics = {r["metric"] for r in first.values()} - {NO_LABELS}
-    if len(metrics) == 1 and len(models) > 1:
-        metric = metrics.pop()
+        first.setdefault((row.eval_setting, row.model), row)
+    headings = {_heading(r) for r in first.values() if r.metric != NO_LABELS}
+    if len(headings) == 1 and len(models) > 1:
+        heading = headings.pop()
         grid = [[s, *(_grid_cell(first.get((s, m))) for m in models)] for s in settings]
-        table = text_table(grid, [_heading(metric), *models])
+        table = text_table(grid, [heading, *models])
         if max(map(len, table.splitlines())) <= width:
             return table
         grid = [[s, *(_short_cell(first.get((s, m))) for m in models)] for s in settings]
-        table = text_table_under([_heading(metric), *models], grid)
+        table = text_table_under([heading, *models], grid)
         if max(map(len, table.splitlines())) <= width:
             return f"{table}\n\n± is the longer side of the 95 % interval."
-    lines = [
-        [r["model"], r["eval_setting"], r["metric"], with_interval(r["value"], r["ci_low"], r["ci_high"]), cell(r["n"])]
-        for r in rows
-    ]
+    lines = [[r.model, r.eval_setting, r.metric, with_interval(r.value, r.ci_low, r.ci_high), cell(r.n)] for r in rows]
     return text_table(lines, ["model", "eval setting", "metric", "value [95 % interval]", "n"])
 
 
@@ -114,20 +114,19 @@ def _broken(name: str, width: int) -> list[str]:
     return lines
 
 
-def _grid_cell(row: Mapping[str, Any] | None) -> str:
-    if row is not None and row["metric"] == NO_LABELS:
+def _grid_cell(row: Number | None) -> str:
+    if row is not None and row.metric == NO_LABELS:
         return NO_LABELS
-    return "" if row is None else with_interval(row["value"], row["ci_low"], row["ci_high"])
+    return "" if row is None else with_interval(row.value, row.ci_low, row.ci_high)
 
 
-def _short_cell(row: Mapping[str, Any] | None) -> str:
-    if row is None or row["value"] is None:
-        return "" if row is None or row["metric"] != NO_LABELS else NO_LABELS
-    if row["ci_low"] is None or row["ci_high"] is None:
-        return f"{row['value']:.1f}"
-    return f"{row['value']:.1f} ±{max(row['value'] - row['ci_low'], row['ci_high'] - row['value']):.1f}"
+def _short_cell(row: Number | None) -> str:
+    if row is None or row.value is None:
+        return "" if row is None or row.metric != NO_LABELS else NO_LABELS
+    if row.ci_low is None or row.ci_high is None:
+        return f"{row.value:.1f}"
+    return f"{row.value:.1f} ±{max(row.value - row.ci_low, row.ci_high - row.value):.1f}"
 
 
-def _heading(metric: str) -> str:
-    percent = metric.startswith(("top", "accuracy", "shape_bias"))
-    return f"{metric} (%) on" if percent else f"{metric} on"
+def _heading(row: Number) -> str:
+    return f"{row.metric} ({row.unit}) on" if row.unit else f"{row.metric} on"

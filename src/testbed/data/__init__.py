@@ -1,1 +1,1 @@
-"""Where samples come from: folders, arrays and manifests, found on disk, labelled, selected, prepared once."""
+"""Datasets: folders, arrays and manifests of images; finding them on disk, labelling, selecting and caching them."""

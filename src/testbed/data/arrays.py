@@ -16,17 +16,18 @@ from testbed.data.locate import find
 from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
 from testbed.errors import DataError, EntryError
 
-_HASHED_BYTES = 1 << 29  # a fingerprint reads no more of the pixels than this, evenly spaced
+_HASHED_BYTES = 1 << 29  # a fingerprint hashes at most so many bytes of pixels, of images at even distances
 
 
 @dataclass(frozen=True)
 class ArrayDataset(Dataset):
     """uint8 images (n, height, width, 3) with labels (n,).
 
-    `path` (anywhere) or `name` (under a data root) is a folder with data.npy and, unless unlabelled,
-    labels.npy; an .npz file with `images` and `labels`; or an .npy file of images without labels. `make` is a
-    function that returns both.
-    `files` are other names of the two in the folder, `rows` the range of rows to take (first, end).
+    Give exactly one of `path`, `name` and `make`. `path` (any path) and `name` (a path under a data root) lead to
+    - a folder with data.npy and, if the images have labels, labels.npy (`files` gives other names for the two),
+    - an .npz file with the arrays `images` and `labels`, or
+    - an .npy file of images without labels.
+    `make` is a function that returns (images, labels). `rows` = (first, end) takes a range of the images only.
     """
 
     path: str | os.PathLike[str] | None = None
@@ -40,16 +41,16 @@ class ArrayDataset(Dataset):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "also", tuple(self.also))
-        given = [g for g in (self.path, self.name, self.make) if g is not None]
-        if len(given) != 1:
-            raise EntryError(f"ArrayDataset: expected one of path, name and make, got {len(given)} of them")
+        sources = [source for source in (self.path, self.name, self.make) if source is not None]
+        if len(sources) != 1:
+            raise EntryError(f"ArrayDataset: expected one of path, name and make, got {len(sources)} of them")
 
     def describe(self) -> str:
         if self.make is not None:
             return f"array from {getattr(self.make, '__name__', 'a function')}()"
-        one = f"/{self.files[0]}" if self.files[0] != "data.npy" else ""
+        file = f"/{self.files[0]}" if self.files[0] != "data.npy" else ""
         part = f"[{self.rows[0]}:{self.rows[1]}]" if self.rows else ""
-        return f"array {self.name or self.path}{one}{part}"
+        return f"array {self.name or self.path}{file}{part}"
 
     def open(self, data_roots: Sequence[Path]) -> Samples:
         reopen, labels = self._arrays(data_roots)
@@ -70,20 +71,20 @@ class ArrayDataset(Dataset):
         if targets.shape != (n,):
             raise DataError(f"{self.describe()}: expected {n} labels, got shape {targets.shape}")
         most = max(1, _HASHED_BYTES // max(1, images[0].nbytes))
-        probe = images if n <= most else images[np.linspace(0, n - 1, most).astype(np.int64)]
+        hashed = images if n <= most else images[np.linspace(0, n - 1, most).astype(np.int64)]
         return Samples(
             ids=_numbered(n),
             targets=targets,
             load=_ArrayLoader(reopen, self.rows),
             fingerprint=fingerprint_of(
-                str(images.shape), targets.tobytes(), np.ascontiguousarray(probe).data.tobytes()
+                str(images.shape), targets.tobytes(), np.ascontiguousarray(hashed).data.tobytes()
             ),
             label_space="own",
             num_classes=self.num_classes,
         )
 
     def _arrays(self, data_roots: Sequence[Path]) -> tuple[Callable[[], np.ndarray], np.ndarray | None]:
-        """A function that gives the images, and the labels."""
+        """A function that returns all images, and the labels (None if there are none)."""
         if self.make is not None:
             images, labels = self.make()
             return lambda: images, labels
@@ -101,8 +102,9 @@ class ArrayDataset(Dataset):
             named = place / self.files[1]
             labels = np.load(named, allow_pickle=False) if pixels != place and named.exists() else None
             state = pixels.stat()
+            # Time and size are part of the cache key, so a file that was replaced is mapped anew.
             reopen = partial(_mapped, pixels, state.st_mtime_ns, state.st_size)
-            reopen()
+            reopen()  # a damaged file fails here, and not at its first image
             return reopen, labels
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(f"{place}: expected images and labels as arrays: {error}") from error
@@ -110,18 +112,18 @@ class ArrayDataset(Dataset):
 
 @lru_cache(maxsize=16)
 def _mapped(path: Path, changed_ns: int, size: int) -> np.ndarray:
-    """A file's array, in memory only where it is read. Each holds a file open, so that only the last few are kept."""
+    """The array of an .npy file as a memory map. Each map holds its file open, so only the last few are kept."""
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 @lru_cache(maxsize=64)
 def _numbered(n: int) -> tuple[str, ...]:
-    """Ids of n images; sets of one size share them, as there may be a thousand."""
+    """The ids 000000, 000001, ... of n images. A thousand sets of one size, such as meta sets, share one tuple."""
     return tuple(f"{i:06d}" for i in range(n))
 
 
 class _ArrayLoader:
-    """Index -> PIL image. Prepared-image code may take `raw` where no transform asks for a PIL image."""
+    """Index -> PIL image. `raw` gives all images as one array, for callers that apply no PIL transform."""
 
     def __init__(self, reopen: Callable[[], np.ndarray], rows: tuple[int, int] | None) -> None:
         self._reopen = reopen

@@ -1,4 +1,4 @@
-"""Whether a set of images is what its setting expects: how many, of which classes, and readable."""
+"""Checks that a dataset is what its setting expects: number of images, class names, readable files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _THREADS = 4
 
 @dataclass(frozen=True)
 class Findings:
-    """What is in a dataset, and what is wrong with that."""
+    """The contents of a dataset, and the problems with them."""
 
     images: int
-    names: str  # how class folders are named: wnids, integers, names, or nothing where folders are no classes
+    names: str  # how class folders are named: wnids, integers or names; empty where folders are no classes
     per_class: dict[str, int] = field(repr=False)  # class name -> images
     problems: tuple[str, ...] = ()
 
@@ -33,11 +33,12 @@ class Findings:
 def look_over(
     samples: Samples, classes: Sequence[int] | None = None, rows: Sequence[int] | np.ndarray | None = None
 ) -> Findings:
-    """Class names and counts, from the list of the images alone: no file is opened.
+    """Class names, counts and problems, from the list of images alone: no file is opened.
 
-    `classes` are the labels that must occur; None expects as many as the set is known to have: all 1000 of one
-    with ImageNet's labels. `rows` are the images that a setting takes, and those that are counted. Problems are
-    those of the whole set, since all of its folders make the labels.
+    classes: the labels that must occur. None expects every class of the dataset (all 1000 for ImageNet's labels), or
+    none where the number of classes is not known.
+    rows: the images that a setting takes; only these are counted. Problems are looked for in the whole dataset, since
+    a class folder outside of `rows` can still shift all labels.
     """
     labels = samples.targets if rows is None else samples.targets[np.asarray(rows, dtype=np.int64)]
     counts = Counter(labels[labels >= 0].tolist())
@@ -50,7 +51,7 @@ def look_over(
 
 
 def _class_folders(samples: Samples) -> dict[str, int]:
-    """Label of each class folder, in the order of their names; none where labels come from elsewhere."""
+    """Class folder -> label, sorted by folder name; empty where labels do not come from folders."""
     if not samples.folders_are_classes:
         return {}
     folders = {
@@ -60,6 +61,7 @@ def _class_folders(samples: Samples) -> dict[str, int]:
 
 
 def _kind(names: Sequence[str]) -> str:
+    """How class folders are named, as in Findings.names."""
     if not names:
         return ""
     if all(_WNID.fullmatch(n) for n in names):
@@ -68,21 +70,21 @@ def _kind(names: Sequence[str]) -> str:
 
 
 def _name_problems(folders: Mapping[str, int], samples: Samples, classes: Sequence[int] | None) -> list[str]:
-    """Names from which a class order was made that is probably not the one that was meant."""
+    """Warnings about folder names whose class order is probably not the one that was meant."""
     if samples.label_space == "imagenet" or not folders:
         return []
-    if samples.num_classes is None:
+    if samples.num_classes is None:  # numbers that are the labels themselves: sorting plays no part
         return _from_one(folders) if not classes or 0 in classes else []
     names = list(folders)
     for what, fits in (("wnids", _WNID.fullmatch), ("integers", str.isdecimal)):
         others = [n for n in names if not fits(n)]
-        if 0 < len(others) < len(names) / 2:
+        if 0 < len(others) < len(names) / 2:  # with a minority of misfits the wnids or integers were meant
             return [f"{_some(others)} among classes that are {what}: all of them now count in the order of their names"]
     return _unpadded(names)
 
 
 def _from_one(folders: Mapping[str, int]) -> list[str]:
-    """Numbers that stand for themselves and leave out 0."""
+    """A warning where the folders are numbered 1 to n instead of 0 to n - 1."""
     last = len(folders)
     own = all(name.isdecimal() and int(name) == label for name, label in folders.items())
     if not own or last < 2 or set(folders.values()) != set(range(1, last + 1)):
@@ -91,16 +93,17 @@ def _from_one(folders: Mapping[str, int]) -> list[str]:
 
 
 def _unpadded(names: Sequence[str]) -> list[str]:
-    """class_10 stands before class_2 in the order of names."""
-    found = [_NUMBERED.fullmatch(n) for n in names]
-    numbers = [int(m[2]) for m in found if m]
-    if len(numbers) == len(names) and len({m[1] for m in found if m}) == 1 and numbers != sorted(numbers):
+    """A warning where sorting as text mixes up numbers: class_10 comes before class_2."""
+    matches = [_NUMBERED.fullmatch(n) for n in names]
+    numbers = [int(m[2]) for m in matches if m]
+    if len(numbers) == len(names) and len({m[1] for m in matches if m}) == 1 and numbers != sorted(numbers):
         later = next(i for i in range(1, len(numbers)) if numbers[i] < numbers[i - 1])
         return [f"classes count in the order of their names, {names[later - 1]} before {names[later]}: pad the numbers"]
     return []
 
 
 def _missing(samples: Samples, classes: Sequence[int] | None) -> list[str]:
+    """A warning that names the expected classes without an image; none for a dataset without labels."""
     present = set(samples.targets[samples.targets >= 0].tolist())
     expected = range(samples.num_classes or 0) if classes is None else classes
     wnids = imagenet_wnids() if samples.label_space == "imagenet" else None
@@ -111,12 +114,15 @@ def _missing(samples: Samples, classes: Sequence[int] | None) -> list[str]:
 
 
 def uneven(per_class: dict[str, int]) -> str:
-    """The few classes that have another number of images than all others; nothing where sizes vary anyway."""
+    """The few classes whose number of images differs from that of all others, as text.
+
+    Empty where all are equal, or where fewer than 95 % of the classes have the same number: such sets vary anyway.
+    """
     if not per_class:
         return ""
-    usual, many = Counter(per_class.values()).most_common(1)[0]
+    usual, classes_with_usual = Counter(per_class.values()).most_common(1)[0]
     others = [f"{name} has {n}" for name, n in per_class.items() if n != usual]
-    if not others or many < 0.95 * len(per_class):
+    if not others or classes_with_usual < 0.95 * len(per_class):
         return ""
     return f"{_some(others)} images, the other classes {usual}"
 
@@ -127,7 +133,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def unreadable(samples: Samples, indices: Sequence[int] | None = None, title: str = "") -> list[tuple[str, str]]:
-    """(id, reason) of every image that cannot be decoded to its end."""
+    """(id, reason) of every image that cannot be fully decoded."""
     from tqdm import tqdm
 
     def reason(index: int) -> str:

@@ -1,8 +1,8 @@
-"""Prepared images kept on disk, so that a picture is decoded and resized once for all models and settings.
+"""A disk cache of prepared images, so that a picture is decoded and resized once for all models and settings.
 
-One folder per (dataset, transforms): a flat file of uint8 pixels and a checksum per image. An image counts
-as present only when its checksum agrees, so a torn write is simply prepared again. Files are written with
-pwrite rather than through a memory map: a full disk is then an error and not a dead process.
+There is one folder per (dataset, transforms): a flat file of uint8 pixels and a checksum per image. An image counts
+as present only if its checksum agrees; after a torn write it is prepared again. Files are written with pwrite rather
+than through a memory map: a full disk then raises an error instead of killing the process.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ _PIXELS, _CHECKSUMS, _INFO = "pixels.u8", "checksums.u32", "info.json"
 
 
 class PreparedCache:
-    """Images of one shape by index. Several threads and processes may read and write at once."""
+    """Images of one shape, by index. Several threads and processes may read and write at the same time."""
 
     def __init__(self, folder: Path, n_images: int, shape: tuple[int, ...]) -> None:
         self._shape = shape
         self._bytes = int(np.prod(shape))
-        self._seed = zlib.crc32(repr(shape).encode())  # so that no image is read in another shape
+        self._seed = zlib.crc32(repr(shape).encode())  # an image stored in another shape fails its checksum
         self._pixels = os.open(folder / _PIXELS, os.O_RDWR | os.O_CREAT, 0o644)
         self._checksums = os.open(folder / _CHECKSUMS, os.O_RDWR | os.O_CREAT, 0o644)
         os.ftruncate(self._checksums, 4 * n_images)
-        self.full = False  # set when the disk is: from then on nothing more is written
-        self.close = weakref.finalize(self, _close, self._pixels, self._checksums)  # at the latest when unused
+        self.full = False  # set when the disk is full: from then on nothing is written
+        self.close = weakref.finalize(self, _close, self._pixels, self._checksums)  # also runs on garbage collection
 
     def get(self, index: int) -> np.ndarray | None:
+        """A copy of the image, or None where it is not stored or damaged."""
         stored = os.pread(self._checksums, 4, 4 * index)
         if stored == b"\0\0\0\0":
             return None
@@ -44,10 +45,12 @@ class PreparedCache:
         return data.reshape(self._shape).copy()  # perturbations may write to it
 
     def put(self, index: int, image: np.ndarray) -> None:
+        """Store an image. One of another shape, or any image on a full disk, is silently not stored."""
         if self.full or image.shape != self._shape:
             return
         data = image.tobytes()
         try:
+            # Pixels first: if the process dies in between, the old checksum does not fit the new pixels.
             os.pwrite(self._pixels, data, self._bytes * index)
             os.pwrite(self._checksums, _checksum(data, self._seed), 4 * index)
         except OSError:
@@ -60,14 +63,17 @@ def _close(*descriptors: int) -> None:
 
 
 def _checksum(data: bytes | memoryview, seed: int) -> bytes:
-    return (zlib.crc32(data, seed) or 1).to_bytes(4, "little")
+    return (zlib.crc32(data, seed) or 1).to_bytes(4, "little")  # 0 is kept for "not stored"
 
 
 _opening = threading.Lock()
 
 
 def open_cache(root: Path, key: str, n_images: int, shape: tuple[int, ...], budget_bytes: int) -> PreparedCache | None:
-    """The cache for `key`, with room made for it, or None where it would not fit the budget."""
+    """The cache for `key`, or None where it would not fit the budget or the disk refuses it.
+
+    Other caches under `root` are removed, the least recently opened first, until all of them fit the budget.
+    """
     needed = n_images * int(np.prod(shape))
     if needed > budget_bytes:
         return None
@@ -76,7 +82,7 @@ def open_cache(root: Path, key: str, n_images: int, shape: tuple[int, ...], budg
         try:
             _make_room(root, budget_bytes - needed, keep=folder)
             folder.mkdir(parents=True, exist_ok=True)
-            # Its time of change says when the cache was last opened: the oldest goes first.
+            # Rewritten at every opening: its modification time tells when the cache was last opened.
             aside = folder / f"{_INFO}.{os.getpid()}"
             aside.write_text(json.dumps({"key": key, "bytes": needed, "shape": shape}))
             aside.replace(folder / _INFO)
@@ -86,7 +92,7 @@ def open_cache(root: Path, key: str, n_images: int, shape: tuple[int, ...], budg
 
 
 def reopen_cache(root: Path, key: str, n_images: int, budget_bytes: int) -> PreparedCache | None:
-    """The cache for `key` if there is one already: its shape is known without preparing an image."""
+    """The cache for `key` if it exists already, with the image shape that it recorded; else None."""
     try:
         shape = tuple(json.loads((_folder(root, key) / _INFO).read_text())["shape"])
     except (OSError, ValueError, KeyError):
@@ -99,7 +105,7 @@ def _folder(root: Path, key: str) -> Path:
 
 
 def _make_room(root: Path, room: int, keep: Path) -> None:
-    """Remove the least recently opened caches until the others fit into `room` bytes."""
+    """Remove the least recently opened caches, other than `keep`, until the rest fits into `room` bytes."""
     others = []
     for info in root.glob(f"*/{_INFO}"):
         if info.parent != keep:

@@ -1,6 +1,6 @@
-"""Data sets with a public address: which there are, and how each comes under the name it is looked for.
+"""Datasets with a public address: a catalogue of them, and how each is fetched to the path it is looked for.
 
-The addresses are data, in metadata/downloads.json of a registry folder (docs/data.md).
+The catalogue is metadata/downloads.json of a registry folder (docs/data.md).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from testbed.data.unpack import DamagedArchive, find_inside, is_archive, unpack
 from testbed.errors import DataError
 
 CATALOGUE = "metadata/downloads.json"
-WORK_FOLDER = ".downloads"  # in the data root, for what is not yet whole
+WORK_FOLDER = ".downloads"  # in the data root, on the same disk: what is whole is renamed, not copied
 
 
 @dataclass(frozen=True)
 class Download:
-    """One or more files, and which part of what they hold goes where under the data root."""
+    """One or more files to fetch, and the paths under the data root where their contents go."""
 
     name: str
     files: tuple[Remote, ...]
-    places: Mapping[str, str]  # path in what is unpacked ("" for all of it) -> path under the data root
+    places: Mapping[str, str]  # path in the unpacked files ("" for all of them) -> path under the data root
     licence: str
-    leave_out: tuple[str, ...] = ()  # folders of the archive that are no part of the set
+    leave_out: tuple[str, ...] = ()  # folders of the archive that are not part of the dataset
 
     def describe(self) -> str:
         size = sum(file.size or 0 for file in self.files)
@@ -42,18 +42,18 @@ class Download:
 
 
 def _names(dataset: Dataset) -> tuple[str, ...]:
-    """Under which names a data set is looked for in a data root; none where it is not looked for there."""
+    """The paths under a data root where a dataset is looked for; empty if it does not live in a data root."""
     name = getattr(dataset, "name", None)
     return (name, *getattr(dataset, "also", ())) if name else ()
 
 
 def read_downloads(registry_folders: Sequence[Path]) -> dict[str, Download]:
-    """Every download of the registry folders, by name."""
-    found: dict[str, Download] = {}
+    """Every download of the registry folders, by name; a later folder overrides an earlier one."""
+    downloads: dict[str, Download] = {}
     for folder in registry_folders:
         for name, entry in read_json(folder / CATALOGUE).items():
             try:
-                found[name] = Download(
+                downloads[name] = Download(
                     name,
                     tuple(Remote(**file) for file in entry["files"]),
                     dict(entry["places"]),
@@ -62,11 +62,11 @@ def read_downloads(registry_folders: Sequence[Path]) -> dict[str, Download]:
                 )
             except (KeyError, TypeError, AttributeError) as error:
                 raise DataError(f"{folder / CATALOGUE}: '{name}' needs files, places and licence: {error}") from error
-    return found
+    return downloads
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A catalogue; an absent one is empty."""
+    """The JSON object in a file; empty where there is no such file."""
     if not path.is_file():
         return {}
     try:
@@ -79,12 +79,16 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def download_for(dataset: Dataset, downloads: Mapping[str, Download]) -> Download | None:
-    """What brings the data set to a place it is looked for, or to a folder above one; its own name goes first."""
+    """The download that provides a dataset, or None.
+
+    It does if it fetches a path where the dataset is looked for, or a folder above one. The dataset's own name is
+    tried before its other names.
+    """
     return next((download for download, _ in _bringing(dataset, downloads)), None)
 
 
 def _bringing(dataset: Dataset, downloads: Mapping[str, Download]) -> Iterator[tuple[Download, str]]:
-    """Each download that serves a data set, with its place at or above the data set's."""
+    """Each download that provides a dataset, with its path that is the dataset's or a folder above."""
     for name in _names(dataset):
         for download in downloads.values():
             for place in download.places.values():
@@ -93,33 +97,34 @@ def _bringing(dataset: Dataset, downloads: Mapping[str, Download]) -> Iterator[t
 
 
 def find_place(dataset: Dataset, roots: Sequence[Path]) -> Path | None:
-    """Where the data set is, if it is there."""
+    """The path of the dataset in the first data root that has it, or None."""
     return next((root / name for root in roots for name in _names(dataset) if is_there(root / name)), None)
 
 
 def find_places(
     download: Download, downloads: Mapping[str, Download], datasets: Iterable[Dataset], roots: Sequence[Path]
 ) -> dict[str, Path]:
-    """Those places of a download that need not be fetched, and where they are in any of the data roots.
+    """The places of a download that need not be fetched, each with the path where its data already lies.
 
-    A place is there, or every data set that it would bring is, under whichever of its names.
+    A place need not be fetched if it exists in a data root, or if every dataset that it would provide exists, under
+    any of the dataset's names.
     """
     served: dict[str, list[Path | None]] = {place: [] for place in download.places.values()}
     for dataset in datasets:
         first, place = next(_bringing(dataset, downloads), (None, ""))
         if first is download:
             served[place].append(find_place(dataset, roots))
-    found = {}
-    for place, elsewhere in served.items():
+    present = {}
+    for place, dataset_paths in served.items():
         whole = [root / place for root in roots if is_there(root / place)]
-        places = [path for path in elsewhere if path is not None]
-        if whole or (places and len(places) == len(elsewhere)):
-            found[place] = (whole or places)[0]
-    return found
+        existing = [path for path in dataset_paths if path is not None]
+        if whole or (existing and len(existing) == len(dataset_paths)):
+            present[place] = (whole or existing)[0]
+    return present
 
 
 def with_hint(error: DataError, dataset: Dataset, registry_folders: Sequence[Path]) -> DataError:
-    """The error, with the command that fetches the data set where there is one."""
+    """The error; if the dataset is missing and can be downloaded, with the command that does it."""
     if not isinstance(error, MissingData):
         return error
     download = download_for(dataset, read_downloads(registry_folders))
@@ -132,7 +137,11 @@ def with_hint(error: DataError, dataset: Dataset, registry_folders: Sequence[Pat
 
 
 def install(download: Download, root: Path | None = None, pause_s: float = PAUSE_S) -> list[Path]:
-    """Fetch, check, unpack aside and rename: a place exists only once it is whole. Returns the new places."""
+    """Fetch a dataset into a data root (the first one unless given), and return the new paths.
+
+    Files are fetched, checked and unpacked in WORK_FOLDER and then renamed, so a path exists only once it is whole.
+    Paths that exist already are left as they are.
+    """
     root = root or data_roots()[0]
     missing = {inside: root / place for inside, place in download.places.items() if not is_there(root / place)}
     if not missing:
@@ -141,10 +150,11 @@ def install(download: Download, root: Path | None = None, pause_s: float = PAUSE
     with _alone(work), _disk_errors(work):
         files = [fetch(file, work / file.file_name, pause_s) for file in download.files]
         unpacked = work / "unpacked"
-        shutil.rmtree(unpacked, ignore_errors=True)
+        shutil.rmtree(unpacked, ignore_errors=True)  # an interrupted run may have left half of an archive
         unpacked.mkdir()
         for path in files:
             _unpack(path, unpacked, download)
+        # All are looked up before the first rename: if one is not in the archive, none is installed.
         sources = {target: _source(unpacked, inside, download) for inside, target in missing.items()}
         for target, source in sources.items():
             _remove_empty(target)
@@ -155,7 +165,7 @@ def install(download: Download, root: Path | None = None, pause_s: float = PAUSE
 
 
 def _remove_empty(folder: Path) -> None:
-    """A folder that holds nothing but folders; it goes one by one, so that a file could not go with it."""
+    """Remove a folder that holds only empty folders. rmdir one by one, not rmtree: it cannot delete a file."""
     if folder.is_dir():
         for inner in sorted(folder.rglob("*"), reverse=True):
             inner.rmdir()
@@ -163,28 +173,29 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _unpack(path: Path, folder: Path, download: Download) -> None:
+    """Unpack an archive into the folder, or move any other file there. A damaged archive is deleted."""
     if not is_archive(path.name):
         os.replace(path, folder / path.name)
         return
     try:
         unpack(path, folder, download.leave_out)
     except DamagedArchive as error:
-        path.unlink()  # else the next try would find the same file
+        path.unlink()  # otherwise the next try would take the same file again
         shutil.rmtree(folder, ignore_errors=True)
         raise DataError(f"{error}. It was removed: the same command fetches it again.") from error
 
 
 def _source(unpacked: Path, inside: str, download: Download) -> Path:
-    found = find_inside(unpacked, inside)
-    if found is None:
+    source = find_inside(unpacked, inside)
+    if source is None:
         there = ", ".join(sorted(p.name for p in unpacked.iterdir())[:5]) or "nothing"
         raise DataError(f"{download.name}: expected '{inside}' in what was fetched, found {there}; see {unpacked}")
-    return found
+    return source
 
 
 @contextmanager
 def _disk_errors(work: Path) -> Iterator[None]:
-    """What the disk refuses while unpacking, in one line."""
+    """Turn errors of the disk into a DataError; on a full disk, free what was unpacked and keep what was fetched."""
     try:
         yield
     except OSError as error:
@@ -198,7 +209,7 @@ def _disk_errors(work: Path) -> Iterator[None]:
 
 @contextmanager
 def _alone(work: Path) -> Iterator[None]:
-    """Two processes that fetch the same thing would write into one another's file."""
+    """Hold the lock of a work folder: two processes that fetch the same download would write into the same files."""
     try:
         work.mkdir(parents=True, exist_ok=True)
         lock = (work / "lock").open("w")
@@ -210,13 +221,14 @@ def _alone(work: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if [p.name for p in work.glob("*")] == ["lock"]:  # nothing came that could be gone on with
+            if [p.name for p in work.glob("*")] == ["lock"]:  # nothing was fetched that a next run could continue
                 shutil.rmtree(work, ignore_errors=True)
-            with suppress(OSError):  # something else may be under way
+            with suppress(OSError):  # not empty: another download is under way
                 work.parent.rmdir()
 
 
 def _locked(descriptor: int) -> bool:
+    """Take the lock; False where another process holds it. Where there are no locks, it counts as taken."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""One file over HTTP: resumed where it broke off, checked as published, and never half under its own name."""
+"""Fetches one file over HTTP: resumes a broken transfer, checks size and checksum, and only then gives it its name."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from urllib.parse import urlsplit
 
 from testbed.errors import DataError
 
-TRIES = 5  # in a row without a new byte
+TRIES = 5  # failures in a row, without a new byte in between, before giving up
 PAUSE_S = 1.0  # before the second try; doubled for each further one
 _TIMEOUT_S = 60
 _BLOCK = 1 << 20
-_PASSING = {408, 425, 429, 500, 502, 503, 504}  # answers that may be another a little later
+_PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP errors that may go away by themselves: worth another try
 _KEPT = "what has come is kept, and the same command goes on from there"
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file at an address. `checksum` is "md5:...", "sha1:..." or "sha256:...", whole or its first digits."""
+    """A file at an address. `checksum` is "md5:...", "sha1:..." or "sha256:..."; its first digits are enough."""
 
     url: str
     checksum: str | None = None
@@ -44,14 +44,14 @@ class Remote:
 
 
 class _BrokenOff(Exception):
-    """The connection failed or the answer was short; asking again may help."""
+    """The transfer failed in a way that another try may repair."""
 
 
 def fetch(remote: Remote, target: Path, pause_s: float = PAUSE_S) -> Path:
-    """The file at `target`. It has that name only once it is whole and has the published checksum.
+    """Fetch a file to `target` and return `target`; an existing file is kept as it is.
 
-    Until then it grows as `target`.part. A part is continued only where the server's ETag or date, or the
-    checksum, can tell that both pieces are of one file.
+    Until it is whole and has the published checksum the file is called `target`.part. A part from an earlier try is
+    continued only if the server's ETag or date, or the checksum, can tell that both pieces belong to one file.
     """
     if target.is_file():
         return target
@@ -59,7 +59,7 @@ def fetch(remote: Remote, target: Path, pause_s: float = PAUSE_S) -> Path:
     part = _Part(target)
     joined = _receive_all(remote, part, pause_s)
     problem = _mismatch(remote, part.path)
-    if problem and joined:  # the pieces may be of two versions of the file
+    if problem and joined:  # the pieces may come from two versions of the file: fetch it once more in one piece
         part.discard()
         _receive_all(remote, part, pause_s)
         problem = _mismatch(remote, part.path)
@@ -72,7 +72,7 @@ def fetch(remote: Remote, target: Path, pause_s: float = PAUSE_S) -> Path:
 
 
 class _Part:
-    """What has come of a file, and by what it is known to be of one version."""
+    """The received part of a file, with notes on the version of the file that it belongs to."""
 
     def __init__(self, target: Path) -> None:
         self.path = target.with_name(target.name + ".part")
@@ -82,7 +82,7 @@ class _Part:
         return self.path.stat().st_size if self.path.is_file() else 0
 
     def notes(self) -> dict[str, Any]:
-        """url, validator (ETag or date) and size as the server told them when the file was begun."""
+        """url, validator (ETag or date) and size from the answer that began the file; empty if there are none."""
         try:
             notes = json.loads(self._notes.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -90,6 +90,7 @@ class _Part:
         return notes if isinstance(notes, dict) else {}
 
     def begin(self, **notes: Any) -> None:
+        """Start over: remove the part and keep notes on the new one."""
         self.path.unlink(missing_ok=True)
         self._notes.write_text(json.dumps(notes), encoding="utf-8")
 
@@ -99,7 +100,7 @@ class _Part:
 
 
 def _receive_all(remote: Remote, part: _Part, pause_s: float) -> bool:
-    """Ask until all is there. Returns whether the file was put together from several answers."""
+    """Request until the file is whole. Returns whether it was joined from several answers."""
     furthest, failures, joined = part.size(), 0, False
     while True:
         began_with = part.size()
@@ -109,6 +110,7 @@ def _receive_all(remote: Remote, part: _Part, pause_s: float) -> bool:
         except (_BrokenOff, http.client.HTTPException, OSError) as error:
             _refuse_full_disk(error, part.path)
             joined = joined or 0 < began_with < part.size()
+            # A try that brought new bytes is progress: a large file over a bad line may fail more often than TRIES.
             failures = 1 if part.size() > furthest else failures + 1
             furthest = max(furthest, part.size())
             if failures >= TRIES:
@@ -118,7 +120,7 @@ def _receive_all(remote: Remote, part: _Part, pause_s: float) -> bool:
 
 
 def _refuse_full_disk(error: Exception, path: Path) -> None:
-    """Errors of the disk are not those of the connection: trying again does not help."""
+    """Raise DataError for an error of the disk, where trying again does not help; return for all others."""
     code = getattr(error, "errno", None)
     if code in (errno.ENOSPC, errno.EDQUOT):
         raise DataError(f"no room left for {path}: make room; {_KEPT}") from error
@@ -127,22 +129,22 @@ def _refuse_full_disk(error: Exception, path: Path) -> None:
 
 
 def _receive(remote: Remote, part: _Part) -> bool:
-    """One request for what is missing. Returns whether it continued what was there."""
+    """One request for the missing bytes. Returns whether the answer continued the part, rather than began anew."""
     notes, have = part.notes(), part.size()
     if notes.get("url") != remote.url:
         notes, have = {}, 0
     if have and have == notes.get("size"):
-        return True  # an earlier run was stopped just before the check
+        return True  # an earlier run was stopped after the last byte, before the check
     request = urllib.request.Request(_checked(remote.url), headers={"User-Agent": "testbed"})
     if have and (notes.get("validator") or remote.checksum):
         request.add_header("Range", f"bytes={have}-")
-        if notes.get("validator"):
+        if notes.get("validator"):  # the server then sends the whole file if it has changed
             request.add_header("If-Range", notes["validator"])
     with _opened(request, part) as answer:
         first, size = _extent(answer)
         validator = _validator(answer)
-        told = (("validator", validator), ("size", size))
-        if first and (first != have or any(notes.get(k) and v and notes[k] != v for k, v in told)):
+        identity = (("validator", validator), ("size", size))
+        if first and (first != have or any(notes.get(k) and v and notes[k] != v for k, v in identity)):
             part.discard()
             raise _BrokenOff("the file changed on the server")
         if remote.size is not None and size is not None and size != remote.size:
@@ -151,7 +153,7 @@ def _receive(remote: Remote, part: _Part) -> bool:
                 "the one that was published"
             )
         _check_room(part.path.parent, (size or 0) - first)
-        if not first:
+        if not first:  # also the answer of a server that ignores Range
             part.begin(url=remote.url, validator=validator, size=size)
         _copy(answer, part.path, first, size)
     return first > 0
@@ -164,11 +166,12 @@ def _checked(url: str) -> str:
 
 
 def _opened(request: urllib.request.Request, part: _Part) -> Any:
+    """The server's answer. Raises _BrokenOff for errors that may pass, DataError for others."""
     try:
         return urllib.request.urlopen(request, timeout=_TIMEOUT_S)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # there is nothing from that byte on: the part is not of this file
+        if error.code == 416:  # the file has no bytes from there on: the part is not of this file
             part.discard()
         elif error.code not in _PASSING:
             raise DataError(
@@ -178,7 +181,7 @@ def _opened(request: urllib.request.Request, part: _Part) -> Any:
 
 
 def _extent(answer: Any) -> tuple[int, int | None]:
-    """(first byte of the answer, size of the whole file), as far as the server tells."""
+    """(position of the answer's first byte in the file, size of the whole file or None if not told)."""
     if answer.status == 206:
         span, _, whole = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
         first = span.partition("-")[0]
@@ -190,9 +193,9 @@ def _extent(answer: Any) -> tuple[int, int | None]:
 
 
 def _validator(answer: Any) -> str | None:
-    """What names this version of the file: a strong ETag, else the date of its last change."""
+    """An identifier of this version of the file: a strong ETag, else the date of its last change."""
     tag = answer.headers.get("ETag")
-    if tag and not tag.startswith("W/"):
+    if tag and not tag.startswith("W/"):  # a weak ETag does not promise equal bytes
         return str(tag)
     return answer.headers.get("Last-Modified")
 
@@ -204,6 +207,7 @@ def _check_room(folder: Path, needed: int) -> None:
 
 
 def _copy(answer: Any, path: Path, first: int, size: int | None) -> None:
+    """Append the answer to the file. Raises _BrokenOff if it ends before `size` bytes."""
     from tqdm import tqdm
 
     name = path.name.removesuffix(".part")
@@ -222,23 +226,24 @@ def _copy(answer: Any, path: Path, first: int, size: int | None) -> None:
 
 
 def _mismatch(remote: Remote, path: Path) -> str:
-    """What is wrong with the file, or nothing."""
+    """How the file differs from the published size or checksum; empty if it does not."""
     if remote.size is not None and path.stat().st_size != remote.size:
         return f"expected {remote.size:,} bytes, got {path.stat().st_size:,}"
     if remote.checksum is None:
         return ""
     kind, _, expected = remote.checksum.partition(":")
-    found = digest_of(path, kind)
-    return "" if found.startswith(expected.lower()) else f"expected {kind} {expected}, got {found}"
+    digest = digest_of(path, kind)
+    return "" if digest.startswith(expected.lower()) else f"expected {kind} {expected}, got {digest}"
 
 
 def digest_of(path: Path, kind: str = "sha256") -> str:
+    """The checksum of a file in hexadecimal digits; `kind` is a name of hashlib."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 
 
 def gigabytes(size: float) -> str:
-    """A number of bytes as people say it."""
+    """A number of bytes as text in the unit that suits it, from bytes to GB."""
     for unit in ("bytes", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if size >= 10 or unit == "bytes" else f"{size:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""A folder of class folders of images."""
+"""Datasets that are a folder with one subfolder of images per class."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from testbed.errors import DataError, EntryError
 
 @dataclass(frozen=True)
 class StandardDataset(Dataset):
-    """Images in one folder per class: `name` under a data root, or anywhere by `path`.
+    """Images in one folder per class, at `name` under a data root or at any `path`.
 
-    labels: "auto" (wnids, integers, names of ImageNet classes, or sorted names), "imagenet", "integer", "sorted", or
-    "none" for pictures without labels, which may then lie in the folder itself; "if-any" is "none" where all of them
-    lie there, and else "auto".
-    classes: label of each class folder, for sets that number them in their own way; other folders are left out.
+    labels: how folder names become labels.
+    - "imagenet" (wnids), "integer" (the number itself) or "sorted" (place among the sorted names);
+    - "auto": whichever of these, or of the names of ImageNet's classes, fits all folders;
+    - "none": no labels; the pictures may also lie in the folder itself;
+    - "if-any": "none" if all pictures lie in the folder itself, else "auto".
+    classes: the label of each class folder, for datasets with a numbering of their own; other folders are left out.
     """
 
     name: str | None = None
@@ -62,7 +64,9 @@ class StandardDataset(Dataset):
         newest = max(changed for _, _, changed in files)
         sizes, salt = [size for _, size, _ in files], f"{root.resolve()}:{newest}"
         labelled = self.labels != "none" and bool((targets >= 0).any())
-        return picture_samples(root, ids, targets, sizes, salt, space, num_classes, folders_are_classes=labelled)
+        return picture_samples(
+            root, ids, targets, sizes, salt, label_space=space, num_classes=num_classes, folders_are_classes=labelled
+        )
 
     def _locate(self, data_roots: Sequence[Path]) -> Path:
         if self.path is None:
@@ -77,6 +81,7 @@ class StandardDataset(Dataset):
         return root
 
     def _targets(self, ids: list[str], root: Path) -> tuple[np.ndarray, str, int | None]:
+        """The label of each image, the label space, and its number of classes, as in Samples."""
         unlabelled = self.labels == "if-any" and not any("/" in i for i in ids)
         if self.labels == "none" or unlabelled:
             return np.full(len(ids), UNKNOWN, dtype=np.int64), "own", None
@@ -97,23 +102,24 @@ class StandardDataset(Dataset):
 
 
 def walk_images(root: Path) -> list[tuple[str, int, int]]:
-    """(path from root with /, size, time of change) of every image below `root`.
+    """(path relative to `root` with /, size in bytes, modification time in ns) of every image below `root`.
 
-    Links are followed, but not back to a folder on the way to them. A broken link to a picture has size 0 and fails
-    by its name when it is read.
+    Links to folders are followed, unless they lead back to a folder on the way to them. A broken link to a picture is
+    listed with size 0; reading it raises an error that names it.
     """
-    found: list[tuple[str, int, int]] = []
-    pending: list[tuple[str, str, tuple[str, ...]]] = [("", str(root), ())]  # the last: folders that links led out of
+    pictures: list[tuple[str, int, int]] = []
+    # (path from root, path on disk, folders in which links were followed on the way there)
+    pending: list[tuple[str, str, tuple[str, ...]]] = [("", str(root), ())]
     while pending:
         prefix, folder, trail = pending.pop()
         for entry in _entries(folder):
             if _is_folder(entry):
-                way = (*trail, os.path.realpath(folder)) if entry.is_symlink() else trail
-                if way is trail or not _leads_back(entry.path, way):
-                    pending.append((f"{prefix}{entry.name}/", entry.path, way))
+                new_trail = (*trail, os.path.realpath(folder)) if entry.is_symlink() else trail
+                if new_trail is trail or not _leads_back(entry.path, new_trail):
+                    pending.append((f"{prefix}{entry.name}/", entry.path, new_trail))
             elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.name[0] != ".":
-                found.append((prefix + entry.name, *_size_and_time(entry)))
-    return found
+                pictures.append((prefix + entry.name, *_size_and_time(entry)))
+    return pictures
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -131,9 +137,10 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _leads_back(link: str, way: Sequence[str]) -> bool:
+def _leads_back(link: str, folders: Sequence[str]) -> bool:
+    """Whether a link leads to one of the folders or to a folder above one: following it would never end."""
     target = os.path.realpath(link)
-    return any(os.path.commonpath((target, folder)) == target for folder in way)
+    return any(os.path.commonpath((target, folder)) == target for folder in folders)
 
 
 def _size_and_time(entry: os.DirEntry[str]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Picture files: reading one, and the samples that many make."""
+"""Picture files: reading one, and the Samples of many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTENSIONS = frozenset((".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif",
 
 
 def read_rgb(path: Path) -> Any:
-    """The picture as RGB, wholly decoded here, so that a truncated file fails by its name."""
+    """The picture in RGB. It is fully decoded here, so that the error of a truncated file can name the file."""
     from PIL import Image
 
     try:
@@ -31,15 +31,17 @@ def picture_samples(
     targets: np.ndarray,
     sizes: Sequence[int],
     cache_salt: str,
+    *,
     label_space: str = "own",
     num_classes: int | None = None,
     folders_are_classes: bool = False,
 ) -> Samples:
-    """Picture files below `root`; an id is a path, `sizes` are their bytes."""
+    """The Samples of picture files. An id is a path relative to `root`; `sizes` are file sizes in bytes."""
     return Samples(
         ids=ids,
         targets=targets,
         load=lambda index: read_rgb(root / ids[index]),
+        # File sizes stand in for the pixels: listing a dataset reads no picture.
         fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.array(sizes, dtype=np.int64).tobytes()),
         label_space=label_space,
         num_classes=num_classes,

@@ -1,4 +1,4 @@
-"""From class names to class indices: ImageNet's wnids and names, integers, or the names in sorted order."""
+"""From class names to class indices: by ImageNet's wnids and names, as integers, or by sorted order."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _HIGHEST = 2**31 - 1
 
 @cache
 def _imagenet_classes() -> tuple[tuple[str, str], ...]:
-    """wnid and name of each class; synonyms are joined by commas."""
+    """(wnid, name) of each class in the order of the outputs; the synonyms in a name are separated by commas."""
     text = files("testbed").joinpath("data/imagenet_classes.json").read_text(encoding="utf-8")
     return tuple((entry["wnid"], entry["name"]) for entry in json.loads(text))
 
 
 @cache
 def imagenet_wnids() -> tuple[str, ...]:
-    """The 1000 synset ids in the order of the classifiers' outputs."""
+    """The 1000 WordNet ids in the order of the classifiers' outputs."""
     return tuple(wnid for wnid, _ in _imagenet_classes())
 
 
@@ -38,9 +38,10 @@ def _imagenet_index() -> dict[str, int]:
 
 @cache
 def _imagenet_names() -> dict[str, list[int]]:
-    """The classes a name may mean: those of which it is the first name, or else all that have it. wnids are names too.
+    """Name -> the classes that it may mean: those whose first name it is, else all that have it as a synonym.
 
-    A partridge is the class partridge and not the ruffed grouse, which is also called so; crane remains two classes.
+    wnids count as names too. "partridge" is the class partridge and not the ruffed grouse, which has it as a synonym;
+    "crane" is the first name of two classes and remains ambiguous.
     """
     first: dict[str, list[int]] = {}
     every: dict[str, list[int]] = {}
@@ -58,7 +59,8 @@ def _plain(name: str) -> str:
 
 @cache
 def timm_wnids(name: str) -> tuple[str, ...]:
-    """One of the class lists that timm carries (imagenet21k_goog, imagenet12k, ...); timm is not imported."""
+    """The wnids of a class list that comes with timm (imagenet21k_goog, imagenet12k, ...)."""
+    # find_spec gives the folder without importing timm, which would load torch.
     spec = importlib.util.find_spec("timm")
     places = spec.submodule_search_locations if spec is not None else None
     if not places:
@@ -73,7 +75,10 @@ def timm_wnids(name: str) -> tuple[str, ...]:
 
 @cache
 def imagenet_columns(classes: tuple[str, ...] | str) -> tuple[int, ...]:
-    """Where each of the 1000 classes stands in a list of wnids (or timm's of that name); UNKNOWN where it is not."""
+    """The column of each of the 1000 ImageNet classes in a model's output; UNKNOWN where it has none.
+
+    `classes` are the wnids of the model's columns, or the name of a class list of timm.
+    """
     wnids = timm_wnids(classes) if isinstance(classes, str) else classes
     place = {wnid: column for column, wnid in enumerate(wnids)}
     return tuple(place.get(wnid, UNKNOWN) for wnid in imagenet_wnids())
@@ -82,12 +87,14 @@ def imagenet_columns(classes: tuple[str, ...] | str) -> tuple[int, ...]:
 def class_indices(
     names: Sequence[str], rule: str, where: str, lines: Mapping[str, int] | None = None
 ) -> tuple[dict[str, int], str, int | None]:
-    """Index of each class name, the label space, and how many classes that space has.
+    """(class name -> index, label space, number of classes in that space or None if not known).
 
-    rule "auto": wnids and ImageNet's names take their place among the 1000, integers stand for themselves (so that
-    folders 0..999 are not mislabelled by sorting them as strings), other names count in sorted order.
-    lines: where each name stands in a list. A name in a list that does not fit the others is refused, whereas folders
-    are looked over by testbed.data.audit.
+    rule: "imagenet", "integer", "sorted", or "auto", which takes the first that fits all names: wnids and ImageNet's
+    class names are indices of the 1000 classes, integers stand for themselves (sorting the folders 0..999 as text
+    would mislabel them), and other names are numbered in sorted order.
+    where: the dataset, for error messages.
+    lines: the line of each name, if the names come from a list. A name in a list that does not fit the others is
+    refused; among folders testbed.data.audit warns of it.
     """
     if rule not in ("auto", "imagenet", "integer", "sorted"):
         raise DataError(f"{where}: labels must be auto, imagenet, integer or sorted, got {rule!r}")
@@ -109,6 +116,7 @@ def class_indices(
 
 
 def _rule_for(names: Sequence[str]) -> str:
+    """The rule that "auto" stands for with these names; "name" are ImageNet's class names."""
     if all(_WNID.fullmatch(n) for n in names):
         return "imagenet"
     if all(n.isdecimal() for n in names):
@@ -148,7 +156,7 @@ def _integers(places: Mapping[str, str]) -> dict[str, int]:
 
 
 def _refuse_misfits(places: Mapping[str, str]) -> None:
-    """Numbers that are no class numbers, and what is no wnid or integer where most names are."""
+    """Refuse negative and fractional numbers, and single names among wnids or integers: they are mistakes."""
     for name, place in places.items():
         if _NUMBER.fullmatch(name) and not name.isdecimal():
             raise DataError(f"{place}: expected class numbers 0, 1, 2, ... or nothing for no label, got {name}")

@@ -1,4 +1,4 @@
-"""Pictures whose labels stand in a text file beside them."""
+"""Datasets whose labels are in a text file beside the pictures."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from testbed.errors import DataError
 
 @dataclass(frozen=True)
 class ListedDataset(Dataset):
-    """Pictures anywhere below a folder; `listing`, a file in that folder, gives the label of each.
+    """Pictures anywhere below a folder, with labels from `listing`, a CSV file in that folder.
 
-    columns: the picture's and the label's, by their names in the first line, or by number in a file without one.
-    A line names a picture by its path from the folder, or by its file name alone, ending left out: several edits of
-    one picture share a line. Pictures that are not listed are left out. Labels are numbers, or names in `classes`.
+    columns: those of the picture and of the label, by name in a file with a header line, by number in one without.
+    A line names a picture by its path relative to the folder. A picture whose path is not listed takes the line with
+    the same file name, folder and ending aside, so that several edits of one picture share a line. Pictures without a
+    line are left out.
+    classes: class name -> label, for a file with class names; otherwise the file must have class numbers.
     """
 
     name: str
@@ -56,7 +58,7 @@ class ListedDataset(Dataset):
         return picture_samples(root, ids, targets, sizes, salt)
 
     def _labels(self, path: Path) -> dict[str, int]:
-        """Label by path, and by file name without its ending."""
+        """Labels by the path in the listing, and by its file name without the ending."""
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 rows = [row for row in csv.reader(file, delimiter=self.separator) if row]
@@ -69,7 +71,7 @@ class ListedDataset(Dataset):
                 raise DataError(f"{path}: expected the columns {picture} and {word}, got {', '.join(head)}")
             picture, word = head.index(picture), head.index(word)
         known = dict(self.classes) if self.classes is not None else None
-        found: dict[str, int] = {}
+        labels: dict[str, int] = {}
         for row in rows:
             try:
                 label = int(row[word]) if known is None else known[row[word]]  # type: ignore[index]
@@ -77,8 +79,8 @@ class ListedDataset(Dataset):
             except (IndexError, ValueError, KeyError):
                 what = "a picture and the number of its class" if known is None else "a picture and one of the classes"
                 raise DataError(f"{path}: expected {what}, got {self.separator.join(row)!r}") from None
-            found[named] = found[_stem(named)] = label
-        return found
+            labels[named] = labels[_stem(named)] = label
+        return labels
 
 
 def _stem(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Which places on disk are looked in for datasets."""
+"""Where on disk datasets are looked for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ DATA_VARIABLE = "TESTBED_DATA"
 
 
 class MissingData(DataError):
-    """A dataset is in none of the places it is looked for."""
+    """A dataset is under none of the data roots."""
 
 
 def data_roots(given: Sequence[str] | None = None) -> list[Path]:
-    """The folders of --data-root, else of TESTBED_DATA (separated like PATH), else ./data."""
+    """The given folders (--data-root), else those of TESTBED_DATA (separated like PATH), else ./data."""
     if given:
         return [Path(g) for g in given]
     named = os.environ.get(DATA_VARIABLE)
@@ -26,7 +26,11 @@ def data_roots(given: Sequence[str] | None = None) -> list[Path]:
 
 
 def find(name: str, also: Sequence[str], roots: Sequence[Path], what: str, source: str) -> Path:
-    """The first of `name` and its other spellings that exists under a data root; empty folders come last."""
+    """The path of a dataset under the first data root that has it, by `name` or one of its other names `also`.
+
+    A root where it is an empty folder is taken only if no other root has it. `what` and `source`, the expected files
+    and how to get them, are for the message of MissingData.
+    """
     places = [next((root / word for word in (name, *also) if (root / word).exists()), None) for root in roots]
     existing = [place for place in places if place is not None]
     if len(existing) > 1:
@@ -42,7 +46,10 @@ def find(name: str, also: Sequence[str], roots: Sequence[Path], what: str, sourc
 
 
 def is_there(path: Path) -> bool:
-    """A file, or a folder that is not empty; a link in it may lead to all of its images."""
+    """Whether the path is a file, or a folder with any file below it.
+
+    A link counts as a file without a look behind it: it may lead to a folder with all of the images.
+    """
     if not path.is_dir():
         return path.exists()
     return any(inner.is_symlink() or not inner.is_dir() for inner in path.rglob("*"))

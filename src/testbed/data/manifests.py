@@ -1,4 +1,4 @@
-"""Images listed in a CSV file."""
+"""Datasets that are a CSV file of images and labels."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from testbed.data.samples import UNKNOWN, Dataset, Samples
 from testbed.errors import DataError
 
 _JOINT = re.compile(r"[;+]")
+# A column with such a name was meant as labels: read as unlabelled, the set would silently have no accuracy.
 _NEARLY_LABEL = frozenset(("label", "labels", "class", "target", "category"))
 
 
 @dataclass(frozen=True)
 class ManifestDataset(Dataset):
-    """A CSV with the columns `image` (path, from the CSV's own folder) and, unless unlabelled, `label`.
+    """A CSV with the columns `image` (a path relative to the CSV's folder) and, if there are labels, `label`.
 
-    A picture may have several labels joined by ; or +, the first of which is its target, or none (an empty cell).
-    The metric testbed.metrics.multilabel.SeveralLabels counts all of them.
+    A picture may have several labels joined by ; or +, or none (an empty cell). The first one is its target; the
+    metric testbed.metrics.multilabel.SeveralLabels counts all of them. `labels` is a rule of labels.class_indices.
     """
 
     csv: str | os.PathLike[str]
@@ -45,10 +46,10 @@ class ManifestDataset(Dataset):
         indices, space, num_classes = _indices(rows, self.labels, path)
         targets = np.array([indices[row.labels[0]] if row.labels else UNKNOWN for row in rows], dtype=np.int64)
         sizes, salt = [(base / i).stat().st_size for i in ids], f"{path.resolve()}:{path.stat().st_mtime_ns}"
-        return picture_samples(base, ids, targets, sizes, salt, space, num_classes)
+        return picture_samples(base, ids, targets, sizes, salt, label_space=space, num_classes=num_classes)
 
     def several_labels(self) -> dict[str, tuple[int, ...]]:
-        """All labels of each picture that has several."""
+        """Image -> all of its labels, for the pictures that have more than one."""
         path = Path(self.csv).expanduser()
         rows = _read_rows(path)
         indices, _, _ = _indices(rows, self.labels, path)
@@ -63,7 +64,8 @@ class _Row:
 
 
 def _indices(rows: Sequence[_Row], rule: str, path: Path) -> tuple[dict[str, int], str, int | None]:
-    lines = {name: row.line for row in reversed(rows) for name in row.labels}  # the first line that has it
+    # Backwards, so that the first line with a name is the one that remains, for error messages.
+    lines = {name: row.line for row in reversed(rows) for name in row.labels}
     if not lines:
         return {}, "own", None
     return class_indices(list(lines), rule, f"manifest {path}", lines)
@@ -84,8 +86,9 @@ def _read_rows(path: Path) -> list[_Row]:
 
 
 def _read_cells(path: Path) -> list[tuple[int, list[str]]]:
-    """Number and cells of each line that is not blank."""
+    """(line number, cells) of each line that is not blank."""
     try:
+        # utf-8-sig: spreadsheet programs write a byte order mark, which would become part of the first column's name.
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, skipinitialspace=True)
             return [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
@@ -97,17 +100,18 @@ def _row(columns: Sequence[str], cells: Sequence[str], line: int, path: Path) ->
     where = f"manifest {path}, line {line}"
     if len(cells) != len(columns):
         raise DataError(f"{where}: expected {len(columns)} cells, got {len(cells)}")
-    found = dict(zip(columns, cells, strict=True))
-    if not found["image"]:
+    by_column = dict(zip(columns, cells, strict=True))
+    if not by_column["image"]:
         raise DataError(f"{where}: expected the path of an image, got an empty cell")
-    cell = found.get("label", "")
+    cell = by_column.get("label", "")
     labels = tuple(name.strip() for name in _JOINT.split(cell)) if cell else ()
     if "" in labels:
         raise DataError(f"{where}: expected a label or several joined by ; or +, got {cell!r}")
-    return _Row(line, found["image"], labels)
+    return _Row(line, by_column["image"], labels)
 
 
 def _refuse_differing(rows: Sequence[_Row], path: Path) -> None:
+    """Refuse an image that is listed twice with different labels."""
     first: dict[str, _Row] = {}
     for row in rows:
         other = first.setdefault(row.image, row)

@@ -1,4 +1,4 @@
-"""What every dataset opens into: ids, targets and a way to load one image."""
+"""The interface of a dataset, and the Samples that it opens into: ids, targets and a function that loads an image."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Samples:
     label_space: str  # "imagenet": targets are the 1000 class indices; "own": the dataset's own numbering
     num_classes: int | None = None  # how many columns the labels need; None where only the metric knows
     folders_are_classes: bool = False  # the first folder of an id gave its label
-    cache_salt: str = ""  # what tells two copies of the data apart on this machine (place, times)
+    cache_salt: str = ""  # path and times of the files: tells two copies of the data on this machine apart
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 class Dataset(ABC):
-    """A declaration of where images come from. Opening it touches the disk; making it does not."""
+    """A declaration of where images come from. Only opening it touches the disk."""
 
     source: str = ""  # how to get the data, for the message when it is missing
 
@@ -47,9 +47,11 @@ class Dataset(ABC):
 
 
 def fingerprint_of(*parts: bytes | str) -> str:
+    """A digest of the parts as 32 hexadecimal digits, the same on every machine."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
+        # Each part after its length: otherwise ("ab", "c") and ("a", "bc") would have one digest.
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()

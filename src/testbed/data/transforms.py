@@ -1,6 +1,6 @@
-"""How a picture gets the size a model wants. Transforms are data: hashable, comparable, recorded.
+"""Transforms that bring a picture to a model's input size. They are plain data: hashable, comparable, recorded.
 
-The arithmetic follows torchvision on PIL images to the last pixel (a test compares them); torch is not needed.
+The results equal those of torchvision on PIL images to the last pixel (a test compares them); torch is not needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"
 
 @dataclass(frozen=True)
 class StandardTransform:
-    """Resize the shorter side (or to an exact (height, width)), then crop the centre."""
+    """Resize the shorter side to a number, or the picture to an exact (height, width); then crop the centre.
+
+    None leaves out the resize or the crop.
+    """
 
     img_resize_size: int | tuple[int, int] | None = 256
     img_crop_size: int | tuple[int, int] | None = 224
@@ -42,7 +45,7 @@ class StandardTransform:
         return image if self.img_crop_size is None else _centre_crop(image, _pair(self.img_crop_size))
 
     def whole(self) -> StandardTransform:
-        """The same input size filled by the whole picture: one plain resize, and nothing is cropped."""
+        """The transform that shows the whole picture at the same input size: one resize to it, and no crop."""
         if self.img_crop_size is None:
             return self
         return StandardTransform(_pair(self.img_crop_size), None, self.interpolation)
@@ -56,7 +59,7 @@ class StandardTransform:
         width, height = image.size
         if isinstance(size, tuple):
             new_height, new_width = size
-        elif width <= height:
+        elif width <= height:  # int() cuts off rather than rounds, as torchvision does
             new_width, new_height = size, int(size * height / width)
         else:
             new_width, new_height = int(size * width / height), size
@@ -83,7 +86,7 @@ def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
 def _centre_crop(image: Any, size: tuple[int, int]) -> Any:
     crop_height, crop_width = size
     width, height = image.size
-    if crop_width > width or crop_height > height:  # black on both sides, as torchvision pads
+    if crop_width > width or crop_height > height:  # too small: padded with black on both sides, as by torchvision
         left = max((crop_width - width) // 2, 0)
         top = max((crop_height - height) // 2, 0)
         right = max((crop_width - width + 1) // 2, 0)
@@ -96,7 +99,7 @@ def _centre_crop(image: Any, size: tuple[int, int]) -> Any:
 
 
 def transform_key(transform: Callable[[Any], Any] | None) -> str | None:
-    """A text that tells transforms apart for ever, or None where only the running code knows."""
+    """A text that identifies a transform in every run, for cache keys; None for a function of somebody else's."""
     if transform is None:
         return "none"
     if isinstance(transform, StandardTransform | CropBorder):

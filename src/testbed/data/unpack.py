@@ -1,4 +1,4 @@
-"""Archives into a folder, and nothing of them anywhere else."""
+"""Unpacks tar and zip archives into a folder, and refuses those that would write anywhere else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLOCK = 1 << 20
 
 
 class DamagedArchive(DataError):
-    """The file cannot be read to its end, so that it must be fetched again."""
+    """The archive cannot be read to its end and must be fetched again."""
 
 
 def is_archive(name: str) -> bool:
@@ -30,23 +30,25 @@ def is_archive(name: str) -> bool:
 
 
 def unpack(archive: Path, folder: Path, leave_out: Sequence[str] = ()) -> None:
-    """Every member of a tar or zip file into `folder`, but those below the folders of `leave_out`.
+    """Unpack a tar or zip file into `folder`, except for members below a folder named in `leave_out`.
 
-    A member with an absolute path or `..`, a link that leads out, or a device is refused, and with it the archive.
+    An archive with an absolute path, a `..`, a link that leads out of the folder, or a device is refused.
     """
     try:
         if archive.suffix.lower() == ".zip":
             with zipfile.ZipFile(archive) as opened:
                 _unpack_zip(opened, folder, leave_out)
         else:
-            with tarfile.open(archive) as opened_tar:  # finds the compression itself: some .tar.gz are plain tars
+            # The mode is left open, so that tarfile detects the compression: some .tar.gz are plain tars.
+            with tarfile.open(archive) as opened_tar:
                 _unpack_tar(opened_tar, folder, leave_out)
     except tarfile.FilterError as error:
         raise DataError(f"{archive} was refused: {error}") from error
-    except RuntimeError as error:  # a way of packing or locking that zipfile does not know
+    except RuntimeError as error:  # a compression or encryption that zipfile does not support
         raise DataError(f"{archive} cannot be unpacked by Python ({error}): unpack it by hand") from error
     except (*_DAMAGED, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk: gzip and bz2 give theirs no number
+        # Only errors of the disk have an errno; gzip and bz2 raise a bare OSError for damaged data.
+        if isinstance(error, OSError) and error.errno is not None:
             raise
         raise DamagedArchive(f"{archive} is damaged and cannot be unpacked: {type(error).__name__}: {error}") from error
 
@@ -58,15 +60,18 @@ def _unpack_tar(archive: tarfile.TarFile, folder: Path, leave_out: Sequence[str]
         _check(member.name, str(archive.name))
         if not _left_out(member.name, leave_out):
             archive.extract(member, folder, filter="data")
-            archive.members.clear()  # type: ignore[attr-defined]  # a million of them would stay in memory
+            archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep a million of them in memory
     _check_end(archive, archive.fileobj)
 
 
 def _check_end(archive: tarfile.TarFile, stream: Any) -> None:
-    """tarfile stops at the first block that is no member, and before the checksum of a compressed stream."""
+    """Raise tarfile.ReadError unless the archive ends where its last member does.
+
+    tarfile itself does not notice: it stops at the first block that is no member, and before a stream's checksum.
+    """
     while stream.read(_BLOCK):
         pass
-    if isinstance(stream, io.BufferedReader):  # not compressed, so that it has no checksum
+    if isinstance(stream, io.BufferedReader):  # not compressed, so without a checksum that reading to the end checks
         stream.seek(archive.offset)
         if any(stream.read(tarfile.BLOCKSIZE)):
             raise tarfile.ReadError(f"expected a member or the end at byte {archive.offset:,}, got neither")
@@ -78,7 +83,7 @@ def _unpack_zip(archive: zipfile.ZipFile, folder: Path, leave_out: Sequence[str]
         if member.flag_bits & 1:
             raise DataError(f"{archive.filename} needs a password: unpack it by hand")
         if not _left_out(member.filename, leave_out):
-            archive.extract(member, folder)  # a link comes as a small file, never as a link
+            archive.extract(member, folder)  # zipfile writes a link as a small text file, so it cannot lead out
 
 
 def _shown(members: Any, archive: str) -> Any:
@@ -88,6 +93,7 @@ def _shown(members: Any, archive: str) -> Any:
 
 
 def _check(name: str, archive: str) -> None:
+    """Refuse a member whose path would lie outside of the folder, on any system: `\\` and drives count too."""
     parts = name.replace("\\", "/").split("/")
     if parts[0] == "" or ".." in parts or PureWindowsPath(name).drive:
         raise DataError(f"{archive} was refused: its member '{name}' would lie outside of the folder it is unpacked in")
@@ -98,11 +104,11 @@ def _left_out(name: str, leave_out: Sequence[str]) -> bool:
 
 
 def find_inside(folder: Path, inside: str) -> Path | None:
-    """The path `inside` below an unpacked archive, whether or not it is wrapped in one or two further folders."""
+    """The path `inside` of an unpacked archive, also if the archive wraps it in one or two more folders; or None."""
     if not inside:
         return folder
     for pattern in (inside, f"*/{inside}", f"*/*/{inside}"):
-        found = sorted(folder.glob(pattern))
-        if found:
-            return found[0]
+        matches = sorted(folder.glob(pattern))
+        if matches:
+            return matches[0]
     return None

@@ -11,6 +11,7 @@ from testbed.data.samples import Samples
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.registry import Registry
 from testbed.metrics.estimate import Estimate
+from testbed.metrics.labels import COLUMNS
 
 _LEAST_IMAGES = 50
 _LEAST_CLASSES = 10
@@ -36,7 +37,7 @@ def expected_classes(registry: Registry, name: str) -> Sequence[int] | None:
         return ()
     if setting.class_sublist is not None:
         return setting.class_sublist if _labels_are_columns(setting) else ()
-    children = [s.class_sublist for s in registry.eval_settings.entries.values() if s.derived_from == name]
+    children = [s.class_sublist for s in registry.eval_settings.entries.values() if s.logits_from == name]
     listed = [c for c in children if c is not None]
     if listed and len(listed) == len(children):
         return sorted({label for sublist in listed for label in sublist})
@@ -44,7 +45,7 @@ def expected_classes(registry: Registry, name: str) -> Sequence[int] | None:
 
 
 def _labels_are_columns(setting: EvalSetting) -> bool:
-    return bool(getattr(setting.metrics_fn, "columns_are_classes", False))
+    return setting.targets_are == COLUMNS
 
 
 def near_chance(setting: EvalSetting, labels: np.ndarray, columns: int, metrics: Mapping[str, Estimate | float]) -> str:

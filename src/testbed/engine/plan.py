@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from testbed.data.download import with_hint
+from testbed.data.rows import Rows
 from testbed.data.samples import UNKNOWN, Dataset, Samples
-from testbed.data.select import Selection, select
 from testbed.engine.checks import look_over_setting
 from testbed.engine.stored import Outdated, Standing, standing_of, told_apart
 from testbed.entries.eval_setting import EvalSetting
@@ -17,7 +19,7 @@ from testbed.entries.model import Model
 from testbed.entries.registry import Registry, registry_folders
 from testbed.errors import DataError, ModelError, StoreError
 from testbed.models.classes import columns_for, lacks_classes
-from testbed.options import RunOptions
+from testbed.options import RunOptions, stored_model_name
 from testbed.store.database import Store
 
 
@@ -30,7 +32,7 @@ class Pair:
     action: str = "run"  # run, derive, done, fail
     stored_model: str = ""  # the name results go under: with a checkpoint it is not the entry's own
     samples: Samples | None = None
-    selection: Selection | None = None
+    rows: Rows | None = None
     asked: bool = True  # False for a parent that is run only because a derived setting needs it
     error: str = ""
     warning: str = ""
@@ -42,7 +44,17 @@ class Pair:
 
     @property
     def n_images(self) -> int:
-        return len(self.selection) if self.selection is not None else 0
+        return len(self.rows) if self.rows is not None else 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data; empty where it could not be opened."""
+        return self.samples.fingerprint if self.samples is not None else ""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Of the whole dataset, in its own numbering."""
+        return self.samples.targets if self.samples is not None else np.empty(0, dtype=np.int64)
 
 
 @dataclass
@@ -54,7 +66,7 @@ class Plan:
         return [p for p in self.pairs if p.action == action]
 
     def parent_of(self, pair: Pair) -> Pair | None:
-        return self._by_name.get((pair.stored_model, pair.setting.derived_from))
+        return self._by_name.get((pair.stored_model, pair.setting.logits_from))
 
     def children_of(self, parent: Pair) -> list[Pair]:
         """Pairs that are derived from this one's logits."""
@@ -66,10 +78,10 @@ class Plan:
 
     @cached_property
     def _children(self) -> dict[tuple[str, str | None], list[Pair]]:
-        found: dict[tuple[str, str | None], list[Pair]] = {}
+        children: dict[tuple[str, str | None], list[Pair]] = {}
         for pair in self.having("derive"):
-            found.setdefault((pair.stored_model, pair.setting.derived_from), []).append(pair)
-        return found
+            children.setdefault((pair.stored_model, pair.setting.logits_from), []).append(pair)
+        return children
 
     def estimated_seconds(self, speeds: dict[str, float]) -> float | None:
         """From stored throughput; None where none of the models has been run before."""
@@ -79,13 +91,6 @@ class Plan:
         known = sum(p.n_images / speeds[p.stored_model] for p in timed)
         images = sum(p.n_images for p in timed)
         return known * sum(p.n_images for p in self.having("run")) / max(images, 1)
-
-
-def stored_model_name(model: Model, checkpoint: str | None) -> str:
-    """With a checkpoint, its file's name goes with the model's, without endings such as .pth.tar."""
-    if not checkpoint:
-        return model.name
-    return f"{model.name}@{Path(Path(checkpoint).name.removesuffix('.tar')).stem}"
 
 
 def make_plan(
@@ -104,7 +109,7 @@ def make_plan(
         raise StoreError(f"--checkpoint is for one model at a time, got {len(entries)}")
     plan = Plan()
     for entry in entries:
-        stored = plain = stored_model_name(entry, options.checkpoint)
+        stored = plain = stored_model_name(entry.name, options.checkpoint)
         if options.checkpoint is not None:
             stored = told_apart(store, plain, options.checkpoint)
         if stored != plain:
@@ -152,22 +157,26 @@ def _with_controls(registry: Registry, asked: Sequence[str]) -> list[str]:
 
 
 def _derivable(pair: Pair) -> bool:
-    """From stored logits, unless the setting probes the model itself, or the model's own classify counts votes
-    among the sublist's classes only, or the model lacks classes that only the parent asks for."""
+    """Whether the result can be read from the stored logits of another setting.
+
+    Not where the model's own classify counts votes among the sublist's classes only, and not where the model lacks
+    classes that only the parent asks for: the parent's logits then do not hold the answer.
+    """
     setting = pair.setting
     picks_classes = "class_sublist" in pair.model.classify_arguments or lacks_classes(pair.model)
-    by_itself = picks_classes and setting.class_sublist is not None
-    return setting.derived_from is not None and setting.probe is None and not by_itself
+    return setting.logits_from is not None and not (picks_classes and setting.class_sublist is not None)
 
 
 def _cheaper_alone(registry: Registry, asked: Sequence[str], stored: Collection[str]) -> set[str]:
-    """Settings that take some of a parent's images, where the parent is neither asked for nor stored: a tenth of the
-    images is then a tenth of the work. They are run with the noise they have there."""
+    """Settings that take some images of a parent which is neither asked for nor stored.
+
+    A tenth of the images is then a tenth of the work. They are run with the noise they have in the parent.
+    """
     images: dict[str, dict[str, int]] = {}  # parent -> child -> how many of its images
     at_hand = {*asked, *stored}
     for name in asked:
         setting = registry.eval_setting(name)
-        rows, parent = setting.idx_subsample_list, setting.derived_from
+        rows, parent = setting.idx_subsample_list, setting.logits_from
         picks_images = parent is not None and rows is not None and setting.class_sublist is None
         if picks_images and not at_hand & set(_ancestors(registry, name)):
             images.setdefault(str(parent), {})[name] = len(rows or ())
@@ -180,8 +189,8 @@ def _cheaper_alone(registry: Registry, asked: Sequence[str], stored: Collection[
 
 
 def _ancestors(registry: Registry, name: str) -> Iterator[str]:
-    """The setting this one is derived from, and those before it."""
-    while (parent := registry.eval_setting(name).derived_from) is not None:
+    """The setting whose logits this one reads, and those before it."""
+    while (parent := registry.eval_setting(name).logits_from) is not None:
         yield parent
         name = parent
 
@@ -191,8 +200,8 @@ def _with_parents(registry: Registry, model: Model, asked: Sequence[str], alone:
 
     def visit(name: str) -> None:
         setting = registry.eval_setting(name)
-        if setting.derived_from is not None and _derivable(Pair(model, setting)) and name not in alone:
-            visit(setting.derived_from)
+        if setting.logits_from is not None and _derivable(Pair(model, setting)) and name not in alone:
+            visit(setting.logits_from)
         if name not in ordered:
             ordered.append(name)
 
@@ -204,12 +213,11 @@ def _with_parents(registry: Registry, model: Model, asked: Sequence[str], alone:
 def _followers(registry: Registry, asked: Sequence[str], completed: set[tuple[str, int]]) -> list[str]:
     """Stored results derived from what is run again: they are derived again with it."""
     stored = {name for name, _ in completed}
-    found: list[str] = []
+    followers: list[str] = []
     for name, setting in registry.eval_settings.entries.items():
-        derived = setting.probe is None and setting.derived_from in {*asked, *found}
-        if name in stored and name not in asked and derived:
-            found.append(name)
-    return found
+        if name in stored and name not in asked and setting.logits_from in {*asked, *followers}:
+            followers.append(name)
+    return followers
 
 
 def _without_idle_parents(pairs: Sequence[Pair]) -> list[Pair]:
@@ -220,43 +228,49 @@ def _without_idle_parents(pairs: Sequence[Pair]) -> list[Pair]:
         if pair.asked or (pair.stored_model, pair.setting.name) in needed:
             kept.append(pair)
             if pair.action == "derive":
-                needed.add((pair.stored_model, pair.setting.derived_from))
+                needed.add((pair.stored_model, pair.setting.logits_from))
     return kept[::-1]
 
 
 def _open_data(plan: Plan, registry: Registry, options: RunOptions) -> None:
     """List the images of every setting that has something to run; a missing dataset fails its own pairs only."""
     opened: dict[Dataset, Samples | DataError] = {}
-    chosen: dict[tuple[object, ...], Selection] = {}  # a thousand settings may take the same images
-    looked_over: dict[str, Sequence[str]] = {}  # setting -> what is wrong with the classes of its images
+    rows: dict[tuple[object, ...], Rows] = {}  # a thousand settings may take the same images
+    problems: dict[str, Sequence[str]] = {}  # by setting: what is wrong with the classes of its images
     for pair in plan.having("run"):
         setting = registry.runnable(pair.setting.name)
-        dataset = setting.dataset
-        assert dataset is not None
-        if dataset not in opened:
-            try:
-                opened[dataset] = dataset.open([Path(r) for r in options.data_roots])
-            except DataError as error:
-                opened[dataset] = with_hint(error, dataset, registry_folders(options.registry))
-        samples = opened[dataset]
+        assert setting.dataset is not None
+        if setting.dataset not in opened:
+            opened[setting.dataset] = _opened(setting.dataset, options)
+        samples = opened[setting.dataset]
         try:
             if isinstance(samples, DataError):
                 raise samples
-            columns = getattr(setting.metrics_fn, "columns_are_classes", False)
             pair.samples = samples
-            key = (dataset, setting.class_sublist, setting.idx_subsample_list, columns)
-            if key not in chosen:
-                chosen[key] = select(samples, setting.class_sublist, setting.idx_subsample_list, options.limit, columns)
-            pair.selection = chosen[key]
+            key = (setting.dataset, *setting.choice)
+            if key not in rows:
+                rows[key] = setting.rows(samples, options.limit)
             missing = (columns_for(pair.model, setting) or ()).count(UNKNOWN)
         except (DataError, ModelError) as error:
             pair.action, pair.error = "fail", str(error)
             continue
-        if setting.size is not None and options.limit is None and setting.size != len(pair.selection):
-            pair.warning = f"expected {setting.size} images, found {len(pair.selection)}"
-        if setting.name not in looked_over:
-            looked_over[setting.name] = look_over_setting(registry, setting.name, samples).problems
-        warnings = [*([pair.warning] if pair.warning else []), *looked_over[setting.name]]
+        pair.rows = rows[key]
+        if setting.name not in problems:
+            problems[setting.name] = look_over_setting(registry, setting.name, samples).problems
+        pair.warning = "; ".join([*_unexpected_size(setting, pair.n_images, options), *problems[setting.name]])
         if missing:
-            warnings.append(f"the model lacks {missing} of the setting's classes, which are never predicted")
-        pair.warning = "; ".join(warnings)
+            lacking = f"the model lacks {missing} of the setting's classes, which are never predicted"
+            pair.warning = "; ".join(text for text in (pair.warning, lacking) if text)
+
+
+def _opened(dataset: Dataset, options: RunOptions) -> Samples | DataError:
+    try:
+        return dataset.open([Path(root) for root in options.data_roots])
+    except DataError as error:
+        return with_hint(error, dataset, registry_folders(options.registry))
+
+
+def _unexpected_size(setting: EvalSetting, n_images: int, options: RunOptions) -> list[str]:
+    if setting.size is None or options.limit is not None or setting.size == n_images:
+        return []
+    return [f"expected {setting.size} images, found {n_images}"]

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from testbed.data.locate import DATA_VARIABLE
 from testbed.engine.messages import Event, Task
 from testbed.options import RunOptions
 
@@ -123,7 +122,6 @@ def _serve(connection: Connection, device: str, options: RunOptions, threads: in
     """The life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     keep_freed_memory()
-    os.environ[DATA_VARIABLE] = os.pathsep.join(options.data_roots)  # for what perturbations need, such as textures
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()

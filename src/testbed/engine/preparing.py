@@ -1,10 +1,10 @@
-"""From a dataset index to a prepared image, decoded once and then read from the cache."""
+"""From rows to batches of pictures: decode, transform, perturb on the CPU. Prepared pictures are cached on disk."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from testbed.data.cache import PreparedCache, open_cache, reopen_cache
-from testbed.data.samples import Samples
+from testbed.data.rows import Rows
+from testbed.data.samples import Dataset, Samples
 from testbed.data.transforms import transform_key
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.functions import call_by_name
@@ -23,7 +24,83 @@ from testbed.options import RunOptions
 from testbed.perturb.seeding import image_generator
 
 _BATCHES_AHEAD = 2
-_SMALLEST_SLICE = 8
+_SMALLEST_SLICE = 8  # pictures a thread takes at once: handing over fewer costs more than it gains
+
+Loaded = list[tuple[int, Any]]  # (position among the rows, picture); None for one that cannot be read
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pictures and their rows: float in [0, 1] (N, 3, H, W), or uint8 (N, H, W, 3) while nothing has perturbed them."""
+
+    rows: Rows
+    images: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, start: int, stop: int) -> Batch:
+        return Batch(self.rows.take(slice(start, stop)), self.images[start:stop])
+
+
+class Preparer:
+    """Makes the batches of one process, ahead of the device that takes them.
+
+    It keeps what outlives one chunk: open datasets, the cache of prepared pictures, and perturbed pictures of small
+    sets for the next model. Everything a setting does on the CPU happens here and nowhere else.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._threads = ThreadPoolExecutor(max(1, options.workers), thread_name_prefix="images")
+        self._opened: dict[Dataset, Samples] = {}
+        self._prepared: dict[tuple[object, ...], PreparedImages] = {}  # of the last setting only
+        self._perturbed = PerturbedMemory(int(options.perturbed_gb * 1e9))
+
+    def samples(self, setting: EvalSetting) -> Samples:
+        """The setting's dataset, listed once."""
+        dataset = setting.dataset
+        assert dataset is not None, f"{setting.name} has no dataset of its own: run Registry.runnable's form of it"
+        if dataset not in self._opened:
+            self._opened[dataset] = dataset.open([Path(root) for root in self._options.data_roots])
+        return self._opened[dataset]
+
+    def batches(
+        self, setting: EvalSetting, model: Model, rows: Rows, size: int, perturb: bool = True
+    ) -> Iterator[Batch]:
+        """The rows in batches of `size`, as `model` wants its pictures. Unreadable ones are an error, or left out.
+
+        Without `perturb` the setting's perturbation_fn_cpu is left to whoever takes the batches.
+        """
+        images = self._images(setting, model)
+        try:
+            images.open_cache_of(int(rows.indices[0]))
+        except ImageError:
+            pass  # the same picture is asked for again below, where a bad one is dealt with
+        loader = _Loader(images, setting, rows, self._options, self._perturbed if perturb else None)
+        pending: deque[list[Future[Loaded]]] = deque()
+        for first in range(0, len(rows), size):
+            pending.append(self._submit(loader, range(first, min(first + size, len(rows)))))
+            if len(pending) > _BATCHES_AHEAD:
+                yield from loader.batch(pending.popleft())
+        while pending:
+            yield from loader.batch(pending.popleft())
+
+    def _images(self, setting: EvalSetting, model: Model) -> PreparedImages:
+        samples = self.samples(setting)
+        key = (setting.dataset, *setting.transforms_for(model))
+        if key not in self._prepared:
+            self._prepared = {key: PreparedImages(samples, setting, model, self._options)}
+        return self._prepared[key]
+
+    def _submit(self, loader: _Loader, positions: range) -> list[Future[Loaded]]:
+        """A batch in as many slices as there are threads; small batches in fewer."""
+        step = max(_SMALLEST_SLICE, -(-len(positions) // max(1, self._options.workers)))
+        slices = [positions[i : i + step] for i in range(0, len(positions), step)]
+        return [self._threads.submit(loader.load, part) for part in slices]
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
 
 
 class PreparedImages:
@@ -40,7 +117,7 @@ class PreparedImages:
         self._raw = None if self._transforms else getattr(samples.load, "raw", None)
         keys = [transform_key(t) for t in chain]
         self.key = None if None in keys else "|".join((samples.fingerprint, samples.cache_salt, *map(str, keys)))
-        self._options = options
+        self._folder = Path(options.cache_folder)
         self._budget = int(options.cache_gb * 1e9)
         self._cache: PreparedCache | None = None
         self._cache_sought = self._raw is not None or self.key is None or options.cache_gb <= 0
@@ -54,20 +131,20 @@ class PreparedImages:
                 return stored
         image = self._prepare(index)
         if not self._cache_sought:
-            self._open_cache(image)
+            self._make_cache(image)
         if self._cache is not None:
             self._cache.put(index, image)
         return image
 
-    def open_early(self, index: int) -> None:
+    def open_cache_of(self, index: int) -> None:
         """Open the cache before the threads ask for images; a new one needs the shape of a first image."""
         if self._cache_sought:
             return
         assert self.key is not None
-        self._cache = reopen_cache(Path(self._options.cache_folder), self.key, len(self._samples), self._budget)
+        self._cache = reopen_cache(self._folder, self.key, len(self._samples), self._budget)
         self._cache_sought = self._cache is not None
         if not self._cache_sought:
-            self[index]
+            self[index]  # makes the cache, and keeps this image in it
 
     def _prepare(self, index: int) -> Any:
         image = self._samples.load(index)
@@ -81,148 +158,99 @@ class PreparedImages:
             return torch.as_tensor(image, dtype=torch.float32)
         return np.array(image, dtype=np.uint8)
 
-    def _open_cache(self, image: Any) -> None:
+    def _make_cache(self, image: Any) -> None:
         self._cache_sought = True
         if isinstance(image, np.ndarray):
-            folder = Path(self._options.cache_folder)
             assert self.key is not None
-            self._cache = open_cache(folder, self.key, len(self._samples), image.shape, self._budget)
+            self._cache = open_cache(self._folder, self.key, len(self._samples), image.shape, self._budget)
 
 
 class PerturbedMemory:
-    """Perturbed images of small sets, kept for the next model: the noise is the same for everyone.
+    """Perturbed images kept for the next model, as many as fit: the noise is the same for everyone.
 
-    A set is kept whole or not at all, and nothing is dropped for another: with models taken one after the other, what
-    was used longest ago is what comes next.
+    Nothing is dropped for another: with models taken one after the other, what was used longest ago comes next.
     """
 
     def __init__(self, budget: int) -> None:
         self._left = budget
-        self._sets: dict[tuple[str, ...], dict[int, torch.Tensor]] = {}
+        self._images: dict[tuple[object, ...], torch.Tensor] = {}
 
-    def of(self, images: PreparedImages, setting: EvalSetting, n: int, index: int) -> dict[int, torch.Tensor] | None:
-        """By dataset index the images of this setting, to be filled by whoever makes them; None where there is no
-        room for `n` like the one at `index`, or nothing tells two sets apart."""
-        if images.key is None:
-            return None
-        key = (setting.name, setting.noise_key, images.key)
-        if key not in self._sets and self._left > 0:
-            try:
-                first = images[index]
-            except ImageError:
-                return None
-            size = n * (first.nbytes if isinstance(first, torch.Tensor) else 4 * first.size)
-            if size <= self._left:
-                self._left -= size
-                self._sets[key] = {}
-        return self._sets.get(key)
+    def get(self, key: tuple[object, ...]) -> torch.Tensor | None:
+        return self._images.get(key)
+
+    def keep(self, key: tuple[object, ...], image: torch.Tensor) -> None:
+        if image.nbytes <= self._left:
+            self._left -= image.nbytes
+            self._images[key] = image
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Images in [0, 1] (still uint8 where nothing has perturbed them) with the rows they belong to."""
-
-    rows: list[int]
-    ids: list[str]
-    targets: torch.Tensor
-    images: torch.Tensor
-
-    def split(self) -> tuple[Batch, Batch]:
-        middle = len(self.rows) // 2
-        halves = (slice(None, middle), slice(middle, None))
-        a, b = (Batch(self.rows[h], self.ids[h], self.targets[h], self.images[h]) for h in halves)
-        return a, b
-
-
-class BatchLoader:
-    """Batches of an evaluation's rows, prepared ahead by threads."""
+class _Loader:
+    """The pictures of some rows of one setting, loaded by threads and collected to batches."""
 
     def __init__(
         self,
         images: PreparedImages,
-        ids: Sequence[str],
-        indices: np.ndarray,
-        targets: np.ndarray,
         setting: EvalSetting,
+        rows: Rows,
         options: RunOptions,
-        threads: Executor,
-        memory: PerturbedMemory | None = None,
-        perturb: bool = True,
+        memory: PerturbedMemory | None,
     ) -> None:
-        """`perturb`: apply the setting's perturbation_fn_cpu; without, whoever takes the batches does what it does."""
-        self._images = images
-        self._perturb = setting.perturbation_fn_cpu if perturb else None
-        self._kept: dict[int, torch.Tensor] | None = None
-        if memory is not None and self._perturb is not None:
-            self._kept = memory.of(images, setting, len(indices), int(indices[0]))
-        self._ids = ids
-        self._indices = indices
-        self._targets = targets
-        self._setting = setting
-        self._options = options
-        self._threads = threads
-        self.bad_rows: list[int] = []
+        self._images, self._setting, self._rows, self._options = images, setting, rows, options
+        self._perturb = setting.perturbation_fn_cpu if memory is not None else None
+        # Only a set whose pictures have a key can be told from another one.
+        self._memory = memory if self._perturb is not None and images.key is not None else None
 
-    def batches(self, start: int, stop: int, size: int) -> Iterator[Batch]:
-        """Rows start..stop in batches of `size`; unreadable images end the run or are noted in bad_rows."""
-        self.bad_rows = []
-        try:
-            self._images.open_early(int(self._indices[start]))
-        except ImageError:
-            pass  # the same image is asked for again below, where a bad one is dealt with
-        pending: deque[list[Future[list[Any]]]] = deque()
-        for first in range(start, stop, size):
-            pending.append(self._submit(range(first, min(first + size, stop))))
-            if len(pending) > _BATCHES_AHEAD:
-                yield from self._collect(pending.popleft())
-        while pending:
-            yield from self._collect(pending.popleft())
-
-    def _submit(self, rows: range) -> list[Future[list[Any]]]:
-        """A batch in as many slices as there are threads; small pictures in fewer, since handing over costs time."""
-        step = max(_SMALLEST_SLICE, -(-len(rows) // self._options.workers))
-        return [self._threads.submit(self._load_slice, rows[i : i + step]) for i in range(0, len(rows), step)]
-
-    def _load_slice(self, rows: range) -> list[Any]:
-        """(row, image) of each; an unreadable image is an error, or None where such are skipped."""
-        loaded = []
-        for row in rows:
+    def load(self, positions: range) -> Loaded:
+        """An unreadable image is an error, or None where such are skipped."""
+        loaded: Loaded = []
+        for position in positions:
             try:
-                loaded.append((row, self._load(row)))
+                loaded.append((position, self._load(position)))
             except ImageError:
                 if not self._options.skip_bad_images:
                     raise
-                loaded.append((row, None))
+                loaded.append((position, None))
         return loaded
 
-    def _load(self, row: int) -> Any:
-        index = int(self._indices[row])
-        if self._kept is not None and index in self._kept:
-            return self._kept[index]
+    def _load(self, position: int) -> Any:
+        index = int(self._rows.indices[position])
+        key = (self._setting.name, self._setting.noise_key, self._images.key, index)
+        kept = self._memory.get(key) if self._memory is not None else None
+        if kept is not None:
+            return kept
         image = self._images[index]
         if self._perturb is None:
             return image
         tensor = image if isinstance(image, torch.Tensor) else unit_range(torch.from_numpy(image)[None])[0]
-        rng = image_generator(self._options.seed, self._setting.noise_key, self._ids[row])
-        taken = self._setting.arguments["perturbation_fn_cpu"]
-        changed = torch.as_tensor(call_by_name(self._perturb, taken, image=tensor, rng=rng), dtype=torch.float32)
-        if changed.shape != tensor.shape:
+        perturbed = self._perturbed(tensor, str(self._rows.ids[position]))
+        if self._memory is not None:
+            self._memory.keep(key, perturbed)
+        return perturbed
+
+    def _perturbed(self, image: torch.Tensor, image_id: str) -> torch.Tensor:
+        assert self._perturb is not None
+        changed = call_by_name(
+            self._perturb,
+            self._setting.arguments["perturbation_fn_cpu"],
+            image=image,
+            rng=image_generator(self._options.seed, self._setting.noise_key, image_id),
+            data_roots=self._options.data_roots,
+        )
+        changed = torch.as_tensor(changed, dtype=torch.float32)
+        if changed.shape != image.shape:
             raise DataError(
                 f"perturbation_fn_cpu of '{self._setting.name}': expected an image of shape "
-                f"{tuple(tensor.shape)}, got {tuple(changed.shape)}"
+                f"{tuple(image.shape)}, got {tuple(changed.shape)}"
             )
-        if self._kept is not None:
-            self._kept[index] = changed
         return changed
 
-    def _collect(self, loading: list[Future[list[Any]]]) -> Iterator[Batch]:
-        loaded = [pair for future in loading for pair in future.result()]
-        self.bad_rows += [row for row, image in loaded if image is None]
-        rows = [row for row, image in loaded if image is not None]
-        images = [image for _, image in loaded if image is not None]
-        if not rows:
+    def batch(self, slices: list[Future[Loaded]]) -> Iterator[Batch]:
+        """The readable pictures of a batch; nothing where none is."""
+        loaded = [(p, image) for part in slices for p, image in part.result() if image is not None]
+        if not loaded:
             return
-        shapes = {tuple(i.shape) for i in images}
+        images = [image for _, image in loaded]
+        shapes = {tuple(image.shape) for image in images}
         if len(shapes) > 1:
             raise DataError(
                 f"images of '{self._setting.name}' differ in size after the model's transform "
@@ -231,8 +259,7 @@ class BatchLoader:
         stack: torch.Tensor = (
             torch.stack(images) if isinstance(images[0], torch.Tensor) else torch.from_numpy(np.stack(images))
         )
-        targets = torch.from_numpy(self._targets[rows])
-        yield Batch(rows, [self._ids[r] for r in rows], targets, stack)
+        yield Batch(self._rows.take(np.array([p for p, _ in loaded])), stack)
 
 
 def unit_range(images: torch.Tensor) -> torch.Tensor:

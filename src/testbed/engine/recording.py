@@ -5,12 +5,14 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from testbed.data import writing
 from testbed.data.samples import fingerprint_of
 from testbed.engine.checks import near_chance
 from testbed.engine.messages import ChunkDone, Task
@@ -20,9 +22,12 @@ from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError
 from testbed.options import RunOptions
-from testbed.store import files, queries
-from testbed.store.database import Store, now
-from testbed.store.outputs import Outputs, derive, measure, outputs_of
+from testbed.store import files
+from testbed.store.database import Store, Work, now
+from testbed.store.evaluation import OWN
+from testbed.store.find import find, find_one
+from testbed.store.measuring import derive, measure, outputs_in, outputs_of
+from testbed.store.write import add_eval_setting
 
 _PACKAGES = ("testbed", "torch", "torchvision", "timm", "numpy", "pillow", "scipy")
 
@@ -41,19 +46,10 @@ class Recorder:
 
     def begin(self, pair: Pair, resumable: bool = True) -> tuple[int, list[Task]]:
         """Claim the pair; its id and the chunks still to do. Raises Busy where another run holds it."""
-        assert pair.samples is not None and pair.selection is not None
-        samples_path = self._save_samples(pair)
-        claim = self.store.claim(
-            *self._ids(pair),
-            self.options.variant,
-            pair.n_images,
-            self._chunk_size(pair),
-            pair.samples.fingerprint,
-            samples_path,
-            resumable,
-            self._dtype,
-            files.new_logits_path(pair.stored_model, pair.setting.name),
-        )
+        assert pair.rows is not None
+        work = self._work(pair, files.new_logits_path(pair.stored_model, pair.setting.name))
+        files.save_rows(self.store.folder / work.samples_path, pair.rows)
+        claim = self.store.claim(*self._ids(pair), self.options.variant, work, resumable)
         if claim.abandoned:
             shutil.rmtree(files.parts_folder(self.store.folder / claim.abandoned), ignore_errors=True)
         assert claim.logits_path is not None
@@ -69,7 +65,7 @@ class Recorder:
                 start=start,
                 stop=min(start + claim.chunk_size, pair.n_images),
                 folder=str(folder),
-                fingerprint=pair.samples.fingerprint,
+                fingerprint=pair.fingerprint,
             )
             for start in range(0, pair.n_images, claim.chunk_size)
             if start not in done
@@ -78,10 +74,11 @@ class Recorder:
 
     def is_complete(self, pair: Pair) -> bool:
         """Whether any run has brought the pair to its end."""
-        found = queries.evaluations(self.store, pair.stored_model, pair.setting.name, self.options.variant)
+        stored = find(
+            self.store, [pair.stored_model], [pair.setting.name], self.options.variant, pair.setting.version, OWN
+        )
         head = rotation_head(pair.stored_model, self.options).get("sha256")
-        completed = [e for e in found if e.status == "completed" and e.version == pair.setting.version]
-        return any(e.has_recorded(self.options.arrays, head) and not less_precise(e, self.options) for e in completed)
+        return any(e.has_recorded(self.options.arrays, head) and not less_precise(e, self.options) for e in stored)
 
     def chunk(self, done: ChunkDone, device: str) -> None:
         task = done.task
@@ -99,32 +96,22 @@ class Recorder:
     def finish(self, pair: Pair, evaluation_id: int) -> None:
         """All chunks are there: join them, measure, and let the result stand."""
         chunks = self.store.chunk_facts(evaluation_id)
-        if len({c["weights_sha256"] for c in chunks}) > 1:
-            self.store.forget_chunks(evaluation_id)
-            raise StoreError("the model's weights changed while the pair was under way: run it again")
         head = self._heads.pop(evaluation_id, {})
-        if head != rotation_head(pair.stored_model, self.options):
-            self.store.forget_chunks(evaluation_id)
-            raise StoreError("the model's rotation head changed while the pair was under way: run it again")
-        relative = self._logits_paths.pop(evaluation_id)
+        self._refuse_mixed(pair, evaluation_id, chunks, head)
+        relative, samples_path = self._logits_paths.pop(evaluation_id), self._samples_path(pair)
         target = self.store.folder / relative
         parts = files.parts_folder(target)
         digests = files.assemble(parts, [c["start"] for c in chunks], pair.n_images, target, self.options.logits_dtype)
         bad_rows = [row for c in chunks for row in c["bad_rows"]]
-        row = {"logits_path": relative, "samples_path": self._samples_path(pair), "provenance": {"bad_rows": bad_rows}}
-        evaluation = queries.Evaluation(evaluation_id, pair.stored_model, pair.setting.name, 1, row)
         # Measured from what was stored, so that a later look at the file gives the same numbers.
-        outputs = outputs_of(self.store, self.registry, evaluation)
+        outputs = outputs_in(self.store.folder, relative, samples_path, bad_rows)
         metrics = measure(pair.setting, pair.model, outputs)
+        alarm = near_chance(pair.setting, pair.labels, outputs.columns, metrics)
+        pair.warning = "; ".join(text for text in (pair.warning, alarm) if text)
+        left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""
         facts = self._facts.pop(evaluation_id, {})
         facts.pop("weights_sha256", None)
         seconds = sum(c["seconds"] for c in chunks)
-        assert pair.samples is not None
-        alarm = near_chance(pair.setting, pair.samples.targets, outputs.logits.shape[1], metrics)
-        pair.warning = "; ".join(text for text in (pair.warning, alarm) if text)
-        warnings = [pair.warning] if pair.warning else []
-        if bad_rows:
-            warnings.append(f"{len(bad_rows)} unreadable image(s) left out")
         orphans = self.store.complete(
             evaluation_id,
             metrics,
@@ -137,12 +124,11 @@ class Recorder:
             seed=self.options.seed,
             seconds=seconds,
             images_per_second=pair.n_images / seconds if seconds else None,
-            warning="; ".join(warnings) or None,
+            warning="; ".join(text for text in (pair.warning, left_out) if text) or None,
             provenance={
                 **facts,
                 **environment(),
-                **_probe_facts(pair.setting),
-                **_attack_facts(self.registry.runnable(pair.setting.name)),
+                **_declared_facts(pair.setting, self.registry.runnable(pair.setting.name)),
                 "arrays_sha256": digests,
                 "bad_rows": bad_rows,
                 "devices": sorted({c["device"] for c in chunks}),
@@ -154,19 +140,32 @@ class Recorder:
             },
         )
         shutil.rmtree(parts, ignore_errors=True)
-        for orphan in orphans:
-            files.remove_logits(self.store.folder, orphan)
+        files.remove_all_logits(self.store.folder, orphans)
+
+    def _refuse_mixed(
+        self, pair: Pair, evaluation_id: int, chunks: Sequence[Mapping[str, Any]], head: Mapping[str, str]
+    ) -> None:
+        """Chunks that were made with different weights or rotation heads are no result."""
+        changed = ""
+        if len({c["weights_sha256"] for c in chunks}) > 1:
+            changed = "weights"
+        elif head != rotation_head(pair.stored_model, self.options):
+            changed = "rotation head"
+        if changed:
+            self.store.forget_chunks(evaluation_id)
+            raise StoreError(f"the model's {changed} changed while the pair was under way: run it again")
 
     def derive(self, pair: Pair) -> None:
         """A result from the stored logits of the parent, without a forward pass."""
-        parent = queries.completed(self.store, pair.stored_model, str(pair.setting.derived_from), self.options.variant)
-        outputs: Outputs = derive(outputs_of(self.store, self.registry, parent), pair.setting)
+        source = self.registry.eval_setting(str(pair.setting.logits_from))
+        parent = find_one(self.store, pair.stored_model, source.name, self.options.variant, source.version, OWN)
+        outputs = derive(outputs_of(self.store, self.registry, parent), pair.setting)
         metrics = measure(pair.setting, pair.model, outputs)
-        n = len(outputs.samples.targets)
+        n = len(outputs)
         warning = None
         if pair.setting.size is not None and self.options.limit is None and pair.setting.size != n:
             warning = f"expected {pair.setting.size} images, found {n}"
-        claim = self.store.claim(*self._ids(pair), self.options.variant, n, 0, "", "", resumable=False)
+        claim = self.store.claim(*self._ids(pair), self.options.variant, Work(n_images=n), resumable=False)
         inherited = ("weights_sha256", "dataset_fingerprint", "device", "dtype", "seed", "samples_path")
         orphans = self.store.complete(
             claim.evaluation_id,
@@ -176,26 +175,17 @@ class Recorder:
             warning=warning,
             provenance={
                 **environment(),
-                "derived_from": parent.eval_setting,
-                "logits_dtype": (parent.row["provenance"] or {}).get("logits_dtype"),
+                "logits_from": parent.eval_setting,
+                "logits_dtype": parent.provenance.logits_dtype,
             },
-            **{name: parent.row[name] for name in inherited},
+            **{name: getattr(parent, name) for name in inherited},
         )
-        for orphan in orphans:
-            files.remove_logits(self.store.folder, orphan)
+        files.remove_all_logits(self.store.folder, orphans)
 
     def fail(self, pair: Pair, error: str) -> None:
         """Failure is a result: it stands in the database until a later run of the pair replaces it."""
-        claim = self.store.claim(
-            *self._ids(pair),
-            self.options.variant,
-            pair.n_images,
-            self._chunk_size(pair),
-            pair.samples.fingerprint if pair.samples else "",
-            "",
-            resumable=True,
-            dtype=self._dtype,
-        )
+        work = self._work(pair) if pair.rows is not None else Work(0, self._chunk_size(pair), dtype=self._dtype)
+        claim = self.store.claim(*self._ids(pair), self.options.variant, work, resumable=True)
         self.store.fail(claim.evaluation_id, error)
 
     def _usable(self, part: Path, pair: Pair) -> bool:
@@ -215,9 +205,18 @@ class Recorder:
     # ---- where things lie --------------------------------------------------------------------------------
 
     def _ids(self, pair: Pair) -> tuple[int, int]:
-        setting = pair.setting
         model_id = self.store.ensure_model(pair.stored_model, pair.model.arch, pair.model.tags)
-        return model_id, add_eval_setting(self.store, self.registry, setting.name)
+        return model_id, add_eval_setting(self.store, self.registry, pair.setting.name)
+
+    def _work(self, pair: Pair, logits_path: str | None = None) -> Work:
+        return Work(
+            n_images=pair.n_images,
+            chunk_size=self._chunk_size(pair),
+            fingerprint=pair.fingerprint,
+            samples_path=self._samples_path(pair) if logits_path else "",
+            dtype=self._dtype,
+            logits_path=logits_path,
+        )
 
     def _chunk_size(self, pair: Pair) -> int:
         """A whole number of batches, so that batches are the same however the chunks are shared out."""
@@ -225,42 +224,18 @@ class Recorder:
         return max(1, self.options.chunk_size // batch) * batch
 
     def _samples_path(self, pair: Pair) -> str:
-        assert pair.samples is not None and pair.selection is not None
-        chosen = pair.selection
-        key = fingerprint_of(pair.samples.fingerprint, chosen.indices.tobytes(), chosen.targets.tobytes())[:12]
-        return f"logits/{files.safe_name(pair.setting.name)}/samples-{key}.npz"
-
-    def _save_samples(self, pair: Pair) -> str:
-        assert pair.samples is not None and pair.selection is not None
-        relative = self._samples_path(pair)
-        ids = [pair.samples.ids[i] for i in pair.selection.indices]
-        path = self.store.folder / relative
-        files.save_samples(path, ids, pair.selection.targets, pair.selection.indices)
-        return relative
+        assert pair.rows is not None
+        rows = pair.rows
+        key = fingerprint_of(pair.fingerprint, rows.indices.tobytes(), rows.targets.tobytes())[:12]
+        return f"logits/{writing.safe_name(pair.setting.name)}/samples-{key}.npz"
 
 
-def _probe_facts(setting: EvalSetting) -> dict[str, str]:
-    """A probe that is declared as plain data is recorded with all its parameters."""
-    return {"probe": repr(setting.probe)} if is_dataclass(setting.probe) else {}
-
-
-def _attack_facts(setting: EvalSetting) -> dict[str, Any]:
-    """An attack with all its parameters."""
-    return {"adversarial_attack": dict(setting.adversarial_attack)} if setting.adversarial_attack else {}
-
-
-def add_eval_setting(store: Store, registry: Registry, name: str) -> int:
-    setting = registry.eval_setting(name)
-    dataset = registry.runnable(name).dataset
-    return store.ensure_eval_setting(
-        setting.name,
-        setting.version,
-        size=setting.size,
-        dataset=dataset.describe() if dataset else None,
-        derived_from=setting.derived_from,
-        parent=setting.parent_eval_setting or setting.derived_from,
-        tags=list(setting.tags),
-    )
+def _declared_facts(setting: EvalSetting, runnable: EvalSetting) -> dict[str, Any]:
+    """A probe that is declared as plain data, and an attack, are recorded with all their parameters."""
+    facts: dict[str, Any] = {"probe": repr(setting.probe)} if is_dataclass(setting.probe) else {}
+    if runnable.adversarial_attack:
+        facts["adversarial_attack"] = dict(runnable.adversarial_attack)
+    return facts
 
 
 @cache

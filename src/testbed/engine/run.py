@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from testbed.engine.dispatch import Dispatcher, Outcome
 from testbed.engine.plan import Pair, Plan, make_plan
+from testbed.engine.pools import InlinePool, ProcessPool
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
 from testbed.engine.stored import Outdated
@@ -41,13 +43,14 @@ def run_evaluations(
     eval_settings: Sequence[str],
     options: RunOptions,
     devices: Sequence[str] | None = None,
+    *,
     overwrite: bool = False,
     inline: bool = False,
     quiet: bool = False,
     log: Path | None = None,
     outdated: Outdated | None = None,
 ) -> Report:
-    """Every model on every setting. Results stand in `store` as soon as each is whole.
+    """Every model on every setting: plan, dispatch, record. Results stand in `store` as soon as each is whole.
 
     `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist
     only here. `outdated` may find fault with a stored result, which is then made again.
@@ -60,7 +63,13 @@ def run_evaluations(
         return report
     store.begin_run()
     try:
-        _work(plan, report, registry, store, options, devices, overwrite, inline, quiet, log)
+        with (
+            closing(_pool(plan, registry, options, devices, inline)) as pool,
+            closing(_progress(plan, [m.label for m in pool.members], quiet, log)) as progress,
+        ):
+            dispatcher = Dispatcher(plan, pool, Recorder(store, registry, options), progress, overwrite)
+            report.outcome = dispatcher.outcome
+            dispatcher.run()
     except KeyboardInterrupt:
         report.interrupted = True
     finally:
@@ -68,35 +77,19 @@ def run_evaluations(
     return report
 
 
-def _work(
-    plan: Plan,
-    report: Report,
-    registry: Registry,
-    store: Store,
-    options: RunOptions,
-    devices: Sequence[str] | None,
-    overwrite: bool,
-    inline: bool,
-    quiet: bool,
-    log: Path | None,
-) -> None:
-    from testbed.engine.devices import chosen_devices, threads_per_worker
-    from testbed.engine.pools import InlinePool, Pool, ProcessPool
+def _pool(
+    plan: Plan, registry: Registry, options: RunOptions, devices: Sequence[str] | None, inline: bool
+) -> ProcessPool | InlinePool:
+    from testbed.engine.devices import chosen_devices, threads_per_worker  # torch counts the GPUs
 
     if devices is None:
         devices = chosen_devices() if plan.having("run") else ["cpu"]
-    threads = threads_per_worker(devices, options.threads)
     if len({pair.stored_model for pair in plan.having("run")}) > len(devices):
+        # A worker will be given several models: perturbed images are worth keeping for the next one.
         options = replace(options, perturbed_gb=PERTURBED_GB)
-    pool: Pool = InlinePool(devices[0], options, registry) if inline else ProcessPool(list(devices), options, threads)
-    progress = _progress(plan, [m.label for m in pool.members], quiet, log)
-    dispatcher = Dispatcher(plan, pool, Recorder(store, registry, options), progress, overwrite)
-    report.outcome = dispatcher.outcome
-    try:
-        dispatcher.run()
-    finally:
-        progress.close()
-        pool.close()
+    if inline:
+        return InlinePool(devices[0], options, registry)
+    return ProcessPool(list(devices), options, threads_per_worker(devices, options.threads))
 
 
 def _progress(plan: Plan, devices: Sequence[str], quiet: bool, log: Path | None) -> ProgressReport:

@@ -6,65 +6,71 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.data import writing
 from testbed.entries.registry import Registry
 from testbed.options import RunOptions
-from testbed.store import files, queries
 from testbed.store.database import Store
+from testbed.store.evaluation import OWN, Evaluation
+from testbed.store.find import EVERY, find
 
-Outdated = Callable[[queries.Evaluation], str]  # why a stored result no longer counts; "" where it does
+Outdated = Callable[[Evaluation], str]  # why a stored result no longer counts; "" where it does
 
 
 def told_apart(store: Store, name: str, checkpoint: str) -> str:
     """The name, with digits of the checkpoint's sha256 where another file's results are stored under it."""
     path = Path(checkpoint).expanduser()
-    facts = [e.row["provenance"] or {} for e in queries.evaluations(store, model=name)]
-    known = [f["weights_files"].values() for f in facts if f.get("weights_files")]
+    stored = find(store, [name], variant=EVERY, version=EVERY, source=OWN)
+    known = [e.provenance.weights_files.values() for e in stored if e.provenance.weights_files]
     if not known or not path.is_file():
         return name
-    digest = files.sha256_of(path)
+    digest = writing.sha256_of(path)
     return name if all(digest in digests for digests in known) else f"{name}-{digest[:8]}"
 
 
-def why_again(evaluation: queries.Evaluation, options: RunOptions, outdated: Outdated | None) -> str:
+def why_again(evaluation: Evaluation, options: RunOptions, outdated: Outdated | None) -> str:
     """Why a completed result does not do for what is asked; empty where it does."""
     return less_precise(evaluation, options) or (outdated(evaluation) if outdated else "")
 
 
-def less_precise(evaluation: queries.Evaluation, options: RunOptions) -> str:
+def less_precise(evaluation: Evaluation, options: RunOptions) -> str:
     """In what a stored result falls short of the precision asked for; empty where it does not."""
-    computed = evaluation.row["dtype"]
-    if computed in ("float16", "bfloat16") and options.amp is None:
-        return f"computed in {computed}"
-    kept = (evaluation.row["provenance"] or {}).get("logits_dtype")
+    if evaluation.dtype in ("float16", "bfloat16") and options.amp is None:
+        return f"computed in {evaluation.dtype}"
+    kept = evaluation.provenance.logits_dtype
     return "stored in float16" if kept == "float16" and options.logits_dtype == "float32" else ""
+
+
+Key = tuple[str, int]  # name and version of a setting
 
 
 @dataclass(frozen=True)
 class Standing:
-    """(setting, version) of what is stored of a model, of what of it does, and why some of it does not."""
+    """What is stored of a model, by setting and version."""
 
-    completed: set[tuple[str, int]]
-    done: set[tuple[str, int]]
-    reasons: Mapping[tuple[str, int], str]
+    completed: set[Key]
+    done: set[Key]  # those of the completed that need not be made again
+    reasons: Mapping[Key, str]  # why others must be, where that is not because something is missing
 
 
 def standing_of(
     registry: Registry, store: Store, stored_model: str, options: RunOptions, outdated: Outdated | None
 ) -> Standing:
-    found = queries.evaluations(store, model=stored_model, variant=options.variant)
-    completed = {(e.eval_setting, e.version): e for e in found if e.status == "completed"}
+    stored = find(store, [stored_model], variant=options.variant, version=EVERY, source=OWN)
+    completed = {(e.eval_setting, e.version): e for e in stored}
     reasons = {key: why for key, e in completed.items() if (why := why_again(e, options, outdated))}
-    return Standing(set(completed), _done(registry, found, options) - set(reasons), reasons)
+    return Standing(set(completed), _done(registry, stored, options) - set(reasons), reasons)
 
 
-def _done(registry: Registry, stored: Sequence[queries.Evaluation], options: RunOptions) -> set[tuple[str, int]]:
-    """(setting, version) of completed evaluations that hold what is to be recorded, with today's rotation head; a
-    derived one counts while its parent is of today's version."""
+def _done(registry: Registry, stored: Sequence[Evaluation], options: RunOptions) -> set[Key]:
+    """Completed evaluations that hold what is to be recorded, with today's rotation head.
+
+    A derived one counts only while its parent is of the version that is declared today.
+    """
     head = rotation_head(stored[0].model, options).get("sha256") if stored else None
-    completed = {e.id: e for e in stored if e.status == "completed"}
+    by_id = {e.id: e for e in stored}
     done = set()
-    for evaluation in completed.values():
-        parent = completed.get(evaluation.row["derived_from_id"])
+    for evaluation in stored:
+        parent = by_id.get(evaluation.derived_from_id) if evaluation.derived_from_id is not None else None
         entry = registry.eval_settings.entries.get(parent.eval_setting) if parent else None
         if not (parent or evaluation).has_recorded(options.arrays, head):
             continue

@@ -13,7 +13,7 @@ from testbed.errors import EntryError
 KNOWN_ARGUMENTS = {
     "classify": ("images", "model", "class_sublist", "adversarial_attack", "rng"),
     "metrics_fn": ("logits", "targets", "image_paths", "model", "extras"),
-    "perturbation_fn_cpu": ("image", "rng"),
+    "perturbation_fn_cpu": ("image", "rng", "data_roots"),
     "perturbation_fn_gpu": ("images", "model", "targets", "rng"),
     "probe": ("images", "model", "targets", "logits", "image_paths", "rng"),
 }

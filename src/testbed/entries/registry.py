@@ -125,11 +125,11 @@ class Registry:
         return self._get(self.eval_settings, name)
 
     def runnable(self, name: str) -> EvalSetting:
-        """The setting with whatever it inherits from the one it is derived from: it has a dataset."""
+        """The setting with whatever it inherits from the one it is taken from: it has a dataset and can be run."""
         setting = self.eval_setting(name)
-        if setting.derived_from is None:
+        if setting.taken_from is None:
             return setting
-        return setting.over(self.runnable(setting.derived_from))
+        return setting.over(self.runnable(setting.taken_from))
 
     def expand_models(self, tokens: Iterable[str]) -> list[str]:
         from testbed.models import strings as model_strings

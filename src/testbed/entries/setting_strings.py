@@ -91,16 +91,15 @@ def _rows(name: str, text: str, registry: Registry) -> EvalSetting:
     most = len(listed) if listed is not None else base.size if base.class_sublist is None else None
     if most is not None and max(rows) >= most:
         raise EntryError(f"'{name}': expected rows from 0 to {most}, the images of '{over}', got {max(rows) + 1}")
-    setting = replace(
+    return replace(
         base,
         name=name,
         idx_subsample_list=rows if listed is None else [listed[row] for row in rows],
         size=len(rows) if base.class_sublist is None else None,
         controls=tuple(f"{name.removesuffix(over)}{control}" for control in base.controls),
         parent_eval_setting=base.parent_eval_setting or over,
+        noise_from=base.noise_key,
     )
-    object.__setattr__(setting, "noise_key", base.noise_key)
-    return setting
 
 
 def _all_rows(name: str, text: str, registry: Registry) -> list[str]:

@@ -18,9 +18,9 @@ from pathlib import Path
 import click
 import numpy as np
 
+from testbed.data.writing import write_aside
 from testbed.errors import DataError, StoreError
 from testbed.metrics.contrastive import likely_classes
-from testbed.store.files import write_aside
 
 CLUSTERS_VARIABLE = "TESTBED_CLUSTERS"
 
@@ -108,25 +108,29 @@ def _write(path: Path, clusters: list[list[int]]) -> None:
 @click.argument("eval_setting")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Written as JSON.")
 @click.option("--db", metavar="URL", help="Results database.  [default: $TESTBED_DB or results/results.db]")
-@click.option("--variant", default="", metavar="NAME", help="Logits of a partial run, such as limit=500.")
+@click.option("--variant", metavar="NAME", help="Logits of a partial run, such as limit=500.")
 @click.option("--cut", default=0.9, show_default=True, help="Distance (1 - Jaccard) at which clusters are cut.")
-def main(model: str, eval_setting: str, out: Path, db: str | None, variant: str, cut: float) -> None:
+def main(model: str, eval_setting: str, out: Path, db: str | None, variant: str | None, cut: float) -> None:
     """Derive MODEL's confusion clusters from its stored logits on EVAL_SETTING."""
     from testbed.errors import TestbedError
-    from testbed.store import queries
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import find_one
+    from testbed.store.measuring import read_outputs
     from testbed.store.opening import open_store
 
     try:
         store = open_store(db)
-        stored = queries.stored_logits(store, queries.completed(store, model, eval_setting, variant))
-        good = np.setdiff1d(np.arange(len(stored.logits)), stored.bad_rows)
-        found = confusion_clusters(likely_classes(np.asarray(stored.logits)[good]), cut)
-        if not found:
+        evaluation = find_one(store, model, eval_setting, variant, source=OWN)
+        if not evaluation.logits_path:
+            raise StoreError(f"{evaluation.label} has no logits of its own: name the setting it reads them from")
+        logits = np.asarray(read_outputs(store.folder, evaluation).logits)
+        clusters = confusion_clusters(likely_classes(logits), cut)
+        if not clusters:
             raise StoreError(f"{model} on {eval_setting}: no image has two likely classes, so nothing is confused")
     except TestbedError as error:
         raise click.ClickException(str(error)) from error
-    write_aside(out, lambda aside: _write(aside, found))
-    click.echo(f"wrote {len(found)} clusters of {sum(map(len, found))} classes to {out}")
+    write_aside(out, lambda aside: _write(aside, clusters))
+    click.echo(f"wrote {len(clusters)} clusters of {sum(map(len, clusters))} classes to {out}")
 
 
 if __name__ == "__main__":

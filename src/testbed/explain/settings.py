@@ -39,7 +39,7 @@ def explanation_setting(
     the probe; max_points=0 takes every point of the curve, as the published program does."""
     return EvalSetting(
         name=name,
-        derived_from=over,
+        images_from=over,
         probe=make_probe(explainer, options),
         metrics_fn=explanation_metrics,
         tags=("explanations", *tags),

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from testbed.metrics.estimate import Estimate, share
-from testbed.stats.intervals import mean_interval
+from testbed.metrics.estimate import ACCURACY, Estimate, mean_estimate, share
+from testbed.metrics.labels import COLUMNS, targets_are
 
 # The extra array a derived setting with a class_sublist offers: the prediction among all columns of its parent, as a
 # place in the sublist, or one past its end for any class outside.
 FULL_PREDICTION = "prediction_among_all"
 
 
+@targets_are(COLUMNS)
 def accuracy_topk(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     """top1 and, where there are more than five classes, top5. Images without a label are left out.
 
@@ -58,6 +59,7 @@ def per_class_accuracy(logits: np.ndarray, targets: np.ndarray) -> dict[int, Est
     return {int(c): share(int(hits[c]), int(n[c])) for c in np.flatnonzero(n)}
 
 
+@targets_are(COLUMNS)
 def class_accuracy(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     """metrics_fn: top1 averaged over classes, over the worst tenth of them, and of the worst one.
 
@@ -74,17 +76,10 @@ def class_accuracy(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimat
     worst = classes[order[0]]
     total = int(n.sum())
     return {
-        "top1_mean_per_class": _mean(accuracy, total),
-        "top1_worst_tenth": _mean(accuracy[tenth], int(n[classes[tenth]].sum())),
+        "top1_mean_per_class": mean_estimate(accuracy, ACCURACY, total),
+        "top1_worst_tenth": mean_estimate(accuracy[tenth], ACCURACY, int(n[classes[tenth]].sum())),
         "top1_worst_class": share(int(hits[worst]), int(n[worst])),
     }
-
-
-def _mean(values: np.ndarray, n: int) -> Estimate:
-    mean, low, high = mean_interval(values)
-    if len(values) < 2:
-        return Estimate(mean, n=n)
-    return Estimate(mean, max(low, 0.0), min(high, 100.0), n)
 
 
 def _by_class(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -92,8 +87,3 @@ def _by_class(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.n
     right = np.asarray(logits.argmax(axis=1) == targets)[known]
     labels = targets[known]
     return np.bincount(labels, right), np.bincount(labels)
-
-
-# The columns of the logits are the classes the targets count: the engine checks their number.
-for _function in (accuracy_topk, class_accuracy):
-    _function.columns_are_classes = True  # type: ignore[attr-defined]

@@ -13,8 +13,11 @@ from typing import Protocol
 import numpy as np
 
 from testbed.metrics import corruption_error, ood, shortcuts
-from testbed.metrics.estimate import Estimate
-from testbed.metrics.sequences import mean_flip_rate
+from testbed.metrics.estimate import ACCURACY, Estimate, MetricKind, clipped, mean_estimate, mean_of_estimates
+from testbed.metrics.sequences import FLIP_RATE, TOP5_DISTANCE, mean_flip_rate
+
+POINTS = MetricKind("points", None, -100.0, 100.0)  # a difference of two percentages
+GAP = MetricKind("points", "lower", -100.0, 100.0)  # the same where a model loses what it should keep
 
 
 class Samples(Protocol):
@@ -51,10 +54,11 @@ class Mean:
     """The plain mean of a metric over the members that are stored."""
 
     metric: str = "top1"
+    kind: MetricKind = ACCURACY
 
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
-        found = [e for e in (stored.estimate(m, self.metric) for m in stored.members) if e is not None]
-        return {f"mean_{self.metric}": mean_estimate(found)} if found else {}
+        members = list(_of_members(stored, self.metric).values())
+        return {f"mean_{self.metric}": mean_of_estimates(members, self.kind)} if members else {}
 
 
 @dataclass(frozen=True)
@@ -68,17 +72,18 @@ class Difference:
     better: str
     worse: str
     metric: str = "top1"
+    kind: MetricKind = POINTS
 
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
         one, other = (stored.estimate(setting, self.metric) for setting in (self.better, self.worse))
         if one is None or other is None:
             return {}
         value = one.value - other.value
-        if None in (one.ci_low, one.ci_high, other.ci_low, other.ci_high):
-            return {self.name: Estimate(value)}
-        below = np.hypot(one.value - float(one.ci_low or 0), float(other.ci_high or 0) - other.value)
-        above = np.hypot(float(one.ci_high or 0) - one.value, other.value - float(other.ci_low or 0))
-        return {self.name: Estimate(value, value - float(below), value + float(above))}
+        if one.ci_low is None or one.ci_high is None or other.ci_low is None or other.ci_high is None:
+            return {self.name: Estimate(value, kind=self.kind)}
+        below = float(np.hypot(one.value - one.ci_low, other.ci_high - other.value))
+        above = float(np.hypot(one.ci_high - one.value, other.value - other.ci_low))
+        return {self.name: clipped(value, value - below, value + above, None, self.kind)}
 
 
 @dataclass(frozen=True)
@@ -98,22 +103,22 @@ class CorruptionSummary:
     severities: int = 5
 
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
-        found = {c: self._severities(stored, c) for c in self.corruptions}
-        complete = {c: v for c, v in found.items() if len(v) == self.severities}
-        every = [e for values in found.values() for e in values]
-        result = {"mean_top1": mean_estimate(every)} if every else {}
+        accuracies = {c: self._severities(stored, c) for c in self.corruptions}
+        complete = {c: v for c, v in accuracies.items() if len(v) == self.severities}
+        every = [e for values in accuracies.values() for e in values]
+        result = {"mean_top1": mean_of_estimates(every, ACCURACY)} if every else {}
         compared = {c: v for c, v in complete.items() if c in self.baseline}
         if compared:
             clean = stored.estimate(self.clean, "top1")
             errors = corruption_error.corruption_errors(compared, self.baseline)
             if len(compared) == len(self.baseline):
-                result["mce"] = corruption_error.mean_of(errors)
+                result["mce"] = corruption_error.mean_of(errors, corruption_error.ABSOLUTE)
                 if clean is not None:
                     relative = corruption_error.relative_corruption_errors(compared, clean, self.baseline)
-                    result["relative_mce"] = corruption_error.mean_of(relative)
+                    result["relative_mce"] = corruption_error.mean_of(relative, corruption_error.RELATIVE)
             result |= {f"ce.{c}": e for c, e in errors.items()}
         else:
-            result |= {f"mean_top1.{c}": mean_estimate(v) for c, v in complete.items()}
+            result |= {f"mean_top1.{c}": mean_of_estimates(v, ACCURACY) for c, v in complete.items()}
         return {f"{name}{self.suffix}": value for name, value in result.items()}
 
     def _severities(self, stored: StoredGroup, corruption: str) -> list[Estimate]:
@@ -143,19 +148,22 @@ class FlipRates:
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
         other = stored.of(self.baseline)
         result: dict[str, Estimate] = {}
-        for metric, name, relative in (("flip_rate", "mean_flip_rate", "mfr"), ("t5d", "mean_t5d", "mt5d")):
-            found = _of_members(stored, metric)
-            if found:
-                result[name] = mean_estimate(list(found.values()))
+        for metric, kind, name, relative in (
+            ("flip_rate", FLIP_RATE, "mean_flip_rate", "mfr"),
+            ("t5d", TOP5_DISTANCE, "mean_t5d", "mt5d"),
+        ):
+            own = _of_members(stored, metric)
+            if own:
+                result[name] = mean_of_estimates(list(own.values()), kind)
             baseline = {m: e.value for m, e in _of_members(other, metric).items() if e.value > 0} if other else {}
-            if len(found) == len(stored.members) and set(found) <= set(baseline):
-                result[relative] = mean_flip_rate(found, baseline)
+            if len(own) == len(stored.members) and set(own) <= set(baseline):
+                result[relative] = mean_flip_rate(own, baseline)
         return result
 
 
 def _of_members(stored: StoredGroup, metric: str) -> dict[str, Estimate]:
-    found = {member: stored.estimate(member, metric) for member in stored.members}
-    return {member: estimate for member, estimate in found.items() if estimate is not None}
+    estimates = {member: stored.estimate(member, metric) for member in stored.members}
+    return {member: estimate for member, estimate in estimates.items() if estimate is not None}
 
 
 @dataclass(frozen=True)
@@ -182,7 +190,7 @@ class SpuriousScore:
                 pair = [shortcuts.probability(rows, int(c)) for rows in (known[own], spurious[of_class == c])]
                 scores["spurious_ap"].append(ood.average_precision(*pair).value)
                 scores["spurious_auroc"].append(ood.auroc(*pair).value)
-        return {name: shortcuts.mean_over(values) for name, values in scores.items() if values}
+        return {name: mean_estimate(values, ood.DETECTION) for name, values in scores.items() if values}
 
 
 @dataclass(frozen=True)
@@ -213,14 +221,5 @@ class UnknownClasses:
                 for score in ood.SCORES:
                     for name in ("auroc", "fpr95"):
                         values = [result[f"{m}.{score}.{name}"] for m in members]
-                        means[f"{kind}.{score}.{name}"] = mean_estimate(values)
+                        means[f"{kind}.{score}.{name}"] = mean_of_estimates(values, values[0].kind)
         return means | result
-
-
-def mean_estimate(members: Sequence[Estimate]) -> Estimate:
-    """The mean, with the mean of the ends: sets share pictures, and this interval is never too narrow."""
-    value = float(np.mean([e.value for e in members]))
-    if any(e.ci_low is None or e.ci_high is None for e in members):
-        return Estimate(value)
-    low, high = (float(np.mean([getattr(e, end) for e in members])) for end in ("ci_low", "ci_high"))
-    return Estimate(value, low, high)

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.metrics.estimate import Estimate
-from testbed.stats.intervals import mean_interval
+from testbed.metrics.estimate import ERROR, LOWER, Estimate, MetricKind, mean_estimate
+from testbed.metrics.labels import COLUMNS, targets_are
+from testbed.metrics.softmax import exponentials, row_blocks
 
+NLL = MetricKind("nats", LOWER, 0.0)
+BRIER = MetricKind("", LOWER, 0.0, 2.0)
+TEMPERATURE = MetricKind("", None, 0.0)  # 1 is as trained; above it the model was too sure, below it not sure enough
 BINS = 15  # Guo et al. 2017
 _RESAMPLES = 200
 _ROWS_AT_ONCE = 4096  # bounded memory for a memory-mapped file
@@ -31,25 +35,21 @@ class Scores:
 def scores(logits: np.ndarray, targets: np.ndarray, temperature: float = 1.0) -> Scores:
     """Per image, with logits divided by `temperature`. Images without a label are left out."""
     known = np.flatnonzero(targets >= 0)
-    labels = targets[known]
-    columns = [np.empty(len(known)) for _ in range(3)]
-    correct = np.empty(len(known), dtype=bool)
-    for start in range(0, len(known), _ROWS_AT_ONCE):
-        stop = start + _ROWS_AT_ONCE
-        part = np.asarray(_rows(logits, known[start:stop]), dtype=np.float32) / np.float32(temperature)
-        label = labels[start:stop, None]
-        predicted = part.argmax(axis=1)
-        part -= np.take_along_axis(part, predicted[:, None], axis=1)
-        of_label = np.take_along_axis(part, label, axis=1)[:, 0].astype(np.float64)
-        np.exp(part, out=part)
-        total = part.sum(axis=1, dtype=np.float64)
-        p_label = np.exp(of_label) / total
-        squares = np.einsum("ij,ij->i", part, part, dtype=np.float64) / total**2
-        columns[0][start:stop] = np.log(total) - of_label
-        columns[1][start:stop] = squares - 2 * p_label + 1
-        columns[2][start:stop] = 1 / total
-        correct[start:stop] = predicted == label[:, 0]
-    return Scores(columns[0], columns[1], columns[2], correct)
+    n = len(known)
+    per_image = Scores(np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=bool))
+    labels = targets[known, None]
+    for rows in row_blocks(n, logits.shape[1]):
+        part, label = _rows(logits, known[rows]), labels[rows]
+        _, shifted, powers = exponentials(part, temperature)
+        total = powers.sum(axis=1)
+        of_label = np.take_along_axis(shifted, label, axis=1)[:, 0]
+        squares = np.einsum("ij,ij->i", powers, powers) / total**2
+        per_image.nll[rows] = np.log(total) - of_label
+        # Of a sure and right answer the three terms cancel, and rounding may leave less than nothing.
+        per_image.brier[rows] = np.maximum(squares - 2 * np.exp(of_label) / total + 1, 0)
+        per_image.confidence[rows] = 1 / total
+        per_image.correct[rows] = part.argmax(axis=1) == label[:, 0]
+    return per_image
 
 
 def _rows(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -59,39 +59,76 @@ def _rows(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return logits[rows]
 
 
+# ---- bins of confidence ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ConfidenceBins:
+    """Images sorted into bins of confidence: of each bin how many, their summed confidence, how many are right."""
+
+    count: np.ndarray
+    summed_confidence: np.ndarray
+    right: np.ndarray
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """Mean confidence of each bin as a fraction; NaN of an empty one."""
+        return self.summed_confidence / np.where(self.count, self.count, np.nan)
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Share of right answers in each bin as a fraction; NaN of an empty one."""
+        return self.right / np.where(self.count, self.count, np.nan)
+
+    @property
+    def expected_error(self) -> float:
+        """Expected calibration error in percent: |accuracy - confidence| of each bin, averaged over images."""
+        return 100 * float(np.abs(self.right - self.summed_confidence).sum()) / int(self.count.sum())
+
+
+def equal_width_places(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
+    """The bin of each image among (0, 1/bins], (1/bins, 2/bins], ..."""
+    return np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+
+
+def binned(confidence: np.ndarray, correct: np.ndarray, place: np.ndarray, bins: int = BINS) -> ConfidenceBins:
+    """Images in the bins that `place` gives them."""
+    columns = (np.bincount(place, weights, minlength=bins) for weights in (None, confidence, correct))
+    return ConfidenceBins(*columns)
+
+
 # ---- numbers from scores ---------------------------------------------------------------------------------
 
 
-def nll_of(found: Scores) -> Estimate:
-    return _mean(found.nll)
+def nll_of(per_image: Scores) -> Estimate:
+    return mean_estimate(per_image.nll, NLL)
 
 
-def brier_of(found: Scores) -> Estimate:
-    return _mean(found.brier)
+def brier_of(per_image: Scores) -> Estimate:
+    return mean_estimate(per_image.brier, BRIER)
 
 
-def ece_of(found: Scores, bins: int = BINS) -> Estimate:
-    """Expected calibration error in percent: |accuracy - confidence| over equal-width bins (0, 1/15], (1/15, ...]."""
-    place = np.clip(np.ceil(found.confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-    return _binned_error(found, place, bins)
+def ece_of(per_image: Scores, bins: int = BINS) -> Estimate:
+    """Expected calibration error in percent over equal-width bins of confidence."""
+    return _binned_error(per_image, equal_width_places(per_image.confidence, bins), bins)
 
 
-def adaptive_ece_of(found: Scores, bins: int = BINS) -> Estimate:
+def adaptive_ece_of(per_image: Scores, bins: int = BINS) -> Estimate:
     """The same over bins that hold equally many images (Nixon et al. 2019)."""
-    order = np.argsort(found.confidence, kind="stable")
-    place = np.empty(len(found), dtype=np.int64)
-    place[order] = np.arange(len(found)) * bins // max(len(found), 1)
-    return _binned_error(found, place, bins)
+    order = np.argsort(per_image.confidence, kind="stable")
+    place = np.empty(len(per_image), dtype=np.int64)
+    place[order] = np.arange(len(per_image)) * bins // max(len(per_image), 1)
+    return _binned_error(per_image, place, bins)
 
 
-def selective_risk_of(found: Scores) -> Estimate:
+def selective_risk_of(per_image: Scores) -> Estimate:
     """Area under the risk-coverage curve in percent: the error among the k surest images, averaged over all k.
 
     Equally sure images count as equally wrong (Geifman and El-Yaniv 2017). The interval resamples images.
     """
-    n = len(found)
-    order = np.argsort(-found.confidence, kind="stable")
-    sure, wrong = found.confidence[order], (~found.correct[order]).astype(np.float64)
+    n = len(per_image)
+    order = np.argsort(-per_image.confidence, kind="stable")
+    sure, wrong = per_image.confidence[order], (~per_image.correct[order]).astype(np.float64)
     tied = np.cumsum(np.append(0, np.diff(sure) != 0))
     counts = np.arange(1, n + 1)
 
@@ -104,30 +141,20 @@ def selective_risk_of(found: Scores) -> Estimate:
     rng = np.random.default_rng(0)
     draws = [area(np.bincount(rng.integers(0, n, n), minlength=n)) for _ in range(_RESAMPLES)]
     low, high = np.percentile(draws, [2.5, 97.5])
-    return Estimate(area(None), float(low), float(high), n)
+    return Estimate(area(None), float(low), float(high), n, ERROR)
 
 
-def _mean(values: np.ndarray) -> Estimate:
-    return Estimate(*_finite_interval(values), len(values))
-
-
-def _finite_interval(values: np.ndarray) -> tuple[float, float | None, float | None]:
-    mean, low, high = mean_interval(values)
-    return (mean, low, high) if np.isfinite(low) else (mean, None, None)
-
-
-def _binned_error(found: Scores, place: np.ndarray, bins: int) -> Estimate:
+def _binned_error(per_image: Scores, place: np.ndarray, bins: int) -> Estimate:
     """Interval by resampling images. Calibration error of few images is biased upwards, and so is its interval."""
-    n = len(found)
-    gap = found.correct - found.confidence
+    n = len(per_image)
 
     def error(rows: np.ndarray | slice) -> float:
-        return 100 * float(np.abs(np.bincount(place[rows], gap[rows], minlength=bins)).sum()) / n
+        return binned(per_image.confidence[rows], per_image.correct[rows], place[rows], bins).expected_error
 
     rng = np.random.default_rng(0)
     low, high = np.percentile([error(rng.integers(0, n, n)) for _ in range(_RESAMPLES)], [2.5, 97.5])
     value = error(slice(None))
-    return Estimate(value, min(float(low), value), max(float(high), value), n)
+    return Estimate(value, min(float(low), value), max(float(high), value), n, ERROR)
 
 
 # ---- numbers from logits ---------------------------------------------------------------------------------
@@ -170,7 +197,7 @@ def fit_temperature(logits: np.ndarray, targets: np.ndarray, tolerance: float = 
 
 
 def _nll_slope(logits: np.ndarray, targets: np.ndarray, known: np.ndarray, inverse: float) -> tuple[float, float]:
-    """First and second derivative of the mean NLL by 1 / temperature."""
+    """First and second derivative of the mean NLL by 1 / temperature; in float32, as it runs many times."""
     slope = curvature = 0.0
     for start in range(0, len(known), _ROWS_AT_ONCE):
         rows = known[start : start + _ROWS_AT_ONCE]
@@ -188,16 +215,17 @@ def _nll_slope(logits: np.ndarray, targets: np.ndarray, known: np.ndarray, inver
 
 def calibration_at(logits: np.ndarray, targets: np.ndarray, temperature: float = 1.0) -> dict[str, Estimate]:
     """All of the above for logits / temperature."""
-    found = scores(logits, targets, temperature)
+    per_image = scores(logits, targets, temperature)
     return {
-        "ece": ece_of(found),
-        "adaptive_ece": adaptive_ece_of(found),
-        "nll": nll_of(found),
-        "brier": brier_of(found),
-        "selective_risk": selective_risk_of(found),
+        "ece": ece_of(per_image),
+        "adaptive_ece": adaptive_ece_of(per_image),
+        "nll": nll_of(per_image),
+        "brier": brier_of(per_image),
+        "selective_risk": selective_risk_of(per_image),
     }
 
 
+@targets_are(COLUMNS)
 def calibration(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     """metrics_fn: all of the above, and what is left after a temperature fitted on the other half of the images."""
     known = np.flatnonzero(targets >= 0)
@@ -211,10 +239,7 @@ def calibration(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     low, high = sorted(temperatures)
     return {
         **calibration_at(logits, targets),
-        "temperature": Estimate((low + high) / 2, n=len(known)),
+        "temperature": Estimate((low + high) / 2, n=len(known), kind=TEMPERATURE),
         "ece_at_temperature": ece_of(cooled),
         "nll_at_temperature": nll_of(cooled),
     }
-
-
-calibration.columns_are_classes = True  # type: ignore[attr-defined]

@@ -13,7 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from testbed.metrics.estimate import Estimate, share
+from testbed.metrics.estimate import ACCURACY, Estimate, MetricKind, share
+from testbed.metrics.labels import OWN
+from testbed.metrics.softmax import log_sum_exp
 
 Categories = Mapping[str, Sequence[int]]
 
@@ -48,15 +50,10 @@ NO_ANSWER = -1  # the decision of a person who pressed no key ("na" in the publi
 # ---- the decision ----------------------------------------------------------------------------------------
 
 
-def _log_sum(columns: np.ndarray) -> np.ndarray:
-    highest = columns.max(axis=1, keepdims=True)
-    return highest[:, 0] + np.log(np.exp(columns - highest).sum(axis=1))
-
-
 # Probabilities of a picture share one denominator, so logits decide as probabilities do, and none vanishes.
 RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "mean": lambda columns: _log_sum(columns) - np.log(columns.shape[1]),
-    "sum": _log_sum,
+    "mean": lambda columns: log_sum_exp(columns) - np.log(columns.shape[1]),
+    "sum": log_sum_exp,
     "max": lambda columns: columns.max(axis=1),
     "mean of logits": lambda columns: columns.mean(axis=1),  # nobody's rule: a common mistake, for diagnoses
 }
@@ -159,16 +156,18 @@ class Accuracy16:
     """
 
     conditions: tuple[str, ...] = ()
+    targets_are = OWN
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "conditions", tuple(same_condition(c) for c in self.conditions))
 
     def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
         result = self.decided(logits, image_paths)
-        found = np.array([picture(str(path)).condition for path in image_paths])
-        if len(set(found)) > 1:
+        condition = np.array([picture(str(path)).condition for path in image_paths])
+        if len(set(condition)) > 1:
             correct = decide(logits) == places(picture(str(path)).category for path in image_paths)
-            result |= {f"accuracy16.{c}": share_or_none(correct[found == c]) for c in dict.fromkeys(found.tolist())}
+            names = dict.fromkeys(condition.tolist())
+            result |= {f"accuracy16.{c}": share_or_none(correct[condition == c]) for c in names}
         return result | other_aggregations(self.decided, logits, image_paths)
 
     def decided(
@@ -194,6 +193,6 @@ def other_aggregations(
     }
 
 
-def share_or_none(hits: np.ndarray) -> Estimate:
+def share_or_none(hits: np.ndarray, kind: MetricKind = ACCURACY) -> Estimate:
     """The share of hits in percent; of no trials it is no number."""
-    return share(int(hits.sum()), len(hits)) if len(hits) else Estimate(float("nan"), n=0)
+    return share(int(hits.sum()), len(hits), kind) if len(hits) else Estimate(float("nan"), n=0, kind=kind)

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from testbed.metrics.accuracy import accuracy_topk
-from testbed.metrics.estimate import Estimate, share
+from testbed.metrics.estimate import ACCURACY, Estimate, clipped, share
+from testbed.metrics.labels import COLUMNS, OWN
+from testbed.metrics.softmax import log_sum_exp
 
 Groups = Sequence[Sequence[int]]
 RULES = ("max", "mean_probability")
@@ -26,21 +28,22 @@ def merge(logits: np.ndarray, groups: Groups, rule: str = "max") -> np.ndarray:
         if not len(columns):
             continue
         part = np.asarray(logits[:, list(columns)])
-        merged[:, place] = part.max(axis=1)
-        if rule == "mean_probability":
+        if rule == "max":
+            merged[:, place] = part.max(axis=1)
+        else:
             # Probabilities of a picture share one denominator, so it can be left out.
-            merged[:, place] += np.log(np.exp(part - merged[:, place, None]).mean(axis=1))
+            merged[:, place] = log_sum_exp(part) - np.log(len(columns))
     return merged
 
 
 def group_of_column(groups: Groups, columns: int) -> np.ndarray:
     """The group each column belongs to; -1 for none. A column in two groups is refused."""
-    found = np.full(columns, -1, dtype=np.int64)
+    group = np.full(columns, -1, dtype=np.int64)
     for place, members in enumerate(groups):
-        if (found[list(members)] >= 0).any():
+        if (group[list(members)] >= 0).any():
             raise ValueError(f"expected each class in one group, group {place} shares one with another")
-        found[list(members)] = place
-    return found
+        group[list(members)] = place
+    return group
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class InGroup:
 
     groups: Groups
     among_all: bool = False
+    targets_are = OWN
 
     def __call__(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
         known = targets >= 0
@@ -78,7 +82,7 @@ class Merged:
     groups: Groups
     weights: Mapping[str, Sequence[float]] = field(default_factory=dict)
     uniform: bool = False
-    columns_are_classes = True
+    targets_are = COLUMNS
 
     def __call__(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
         known = targets >= 0
@@ -100,6 +104,7 @@ class Superclasses:
     """metrics_fn: accuracy among superclasses by their mean probability (LAION-C). Targets count superclasses."""
 
     groups: Groups
+    targets_are = OWN
 
     def __call__(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
         return accuracy_topk(merge(logits, self.groups, "mean_probability"), targets)
@@ -117,6 +122,6 @@ def weighted(right: np.ndarray, group: np.ndarray, weights: np.ndarray) -> Estim
             variance += weights[g] ** 2 * share_right * (1 - share_right) / len(own)
     n = int((group >= 0).sum())
     if total == 0:
-        return Estimate(float("nan"), n=0)
+        return Estimate(float("nan"), n=0, kind=ACCURACY)
     value, half = 100 * value / total, 1.959964 * 100 * np.sqrt(variance) / total
-    return Estimate(value, max(value - half, 0.0), min(value + half, 100.0), n)
+    return clipped(value, value - half, value + half, n, ACCURACY)

@@ -7,17 +7,20 @@ import numpy as np
 from testbed.metrics.accuracy import accuracy_topk, full_accuracy
 from testbed.metrics.calibration import brier_of, ece_of, nll_of, scores
 from testbed.metrics.estimate import Estimate
+from testbed.metrics.labels import COLUMNS, targets_are
 
 
+@targets_are(COLUMNS)
 def classification(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     """top1, top5; nll (nats), brier (0 to 2) and ece (percent), all from the logits as they are."""
     result = accuracy_topk(logits, targets)
     if not result:
         return {}
-    found = scores(logits, targets)
-    return result | {"nll": nll_of(found), "brier": brier_of(found), "ece": ece_of(found)}
+    per_image = scores(logits, targets)
+    return result | {"nll": nll_of(per_image), "brier": brier_of(per_image), "ece": ece_of(per_image)}
 
 
+@targets_are(COLUMNS)
 def subset_classification(
     logits: np.ndarray, targets: np.ndarray, extras: dict[str, np.ndarray] | None = None
 ) -> dict[str, Estimate]:
@@ -27,7 +30,3 @@ def subset_classification(
     """
     result = accuracy_topk(logits, targets)
     return result | full_accuracy(targets, extras) | classification(logits, targets)
-
-
-for _function in (classification, subset_classification):
-    _function.columns_are_classes = True  # type: ignore[attr-defined]

@@ -12,10 +12,12 @@ from itertools import combinations
 
 import numpy as np
 
-from testbed.metrics.estimate import Estimate
+from testbed.metrics.estimate import HIGHER, LOWER, Estimate, MetricKind
 
 Pair = tuple[int, int]
 _RESAMPLES = 1000
+# Of the three numbers, in their order. Being like people is what the published benchmark ranks models by.
+KINDS = (MetricKind("", LOWER, 0.0, 1.0), MetricKind("", HIGHER, 0.0, 1.0), MetricKind("", HIGHER, -1.0, 1.0))
 
 
 def accuracy_difference(first: np.ndarray, second: np.ndarray) -> float:
@@ -85,9 +87,9 @@ def averaged(sets: Sequence[np.ndarray], confidence: float = 0.95) -> Consistenc
     def estimate(column: int) -> Estimate:
         values = mean[1:, column]
         if not len(values):
-            return Estimate(float(mean[0, column]))
+            return Estimate(float(mean[0, column]), kind=KINDS[column])
         low, high = np.percentile(values, [tail, 100 - tail])
-        return Estimate(float(mean[0, column]), float(low), float(high))
+        return Estimate(float(mean[0, column]), float(low), float(high), kind=KINDS[column])
 
     return Consistency(estimate(0), estimate(1), estimate(2))
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.metrics.estimate import Estimate
+from testbed.metrics.estimate import SHARE, UNDECLARED, Estimate, MetricKind, clipped
+from testbed.metrics.softmax import log_softmax
 
 MODES = ("cwox", "paper")
 METRICS = ("CAUC", "CDROP")
@@ -26,7 +27,7 @@ METRICS = ("CAUC", "CDROP")
 # Why a map is left out of means, by the number stored with it; 0 is a valid map.
 INVALID = ("", "not finite", "negative", "empty", "constant", "too small")
 
-# Which way is better, for headings and tables; the other numbers have no direction.
+# Which way is better; the other numbers have no direction.
 BETTER = {
     "cauc": "lower",
     "cdrop": "higher",
@@ -34,6 +35,10 @@ BETTER = {
     "deletion_auc": "lower",
     "insertion_auc": "higher",
 }
+# Scores are probabilities, so areas lie between 0 and 1; a score may also rise, so CDROP starts at -1.
+KINDS = {name: MetricKind("", better, -1.0 if name == "cdrop" else 0.0, 1.0) for name, better in BETTER.items()}
+KINDS["salient_percent"] = SHARE
+MAPS = MetricKind("maps", None, 0.0)
 
 
 @dataclass(frozen=True)
@@ -196,8 +201,8 @@ def cdrop(plan: DeletionPlan, scores: np.ndarray) -> float:
 def final_score(plan: DeletionPlan, scores: np.ndarray) -> float:
     """The score that CDROP ends at; NaN where the map has no salient pixel or the curve ends before."""
     wanted = [int(plan.count)] if plan.recipe.mode == "paper" else list(_tail(plan))
-    found = np.asarray(scores, dtype=np.float64)[np.isin(plan.grid, wanted)]
-    return float(found.mean()) if len(found) else float("nan")
+    last = np.asarray(scores, dtype=np.float64)[np.isin(plan.grid, wanted)]
+    return float(last.mean()) if len(last) else float("nan")
 
 
 def cauc_per_area(plan: DeletionPlan, scores: np.ndarray) -> float:
@@ -229,8 +234,7 @@ def _trapezoid(values: np.ndarray, places: np.ndarray) -> float:
 def likely_classes(logits: np.ndarray, mass: float = 0.95, most: int = 5) -> list[np.ndarray]:
     """For each row the smallest set of classes that reaches `mass` of the probability, at most `most`, best first."""
     order = np.argsort(-logits, axis=1, kind="stable")[:, :most]
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True), dtype=np.float64)
-    sums = np.take_along_axis(shifted / shifted.sum(axis=1, keepdims=True), order, axis=1).cumsum(axis=1)
+    sums = np.exp(np.take_along_axis(log_softmax(logits)[0], order, axis=1)).cumsum(axis=1)
     counts = (sums < mass).sum(axis=1) + 1
     return [row[:count] for row, count in zip(order, counts, strict=True)]
 
@@ -247,30 +251,26 @@ def explanation_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, Estimate]
     invalid = exists & (np.asarray(extras["invalid"]) != 0)
     valid = exists & ~invalid
     images = np.broadcast_to(np.arange(len(exists))[:, None], exists.shape)
-    found = {}
-    for name in (*BETTER, "salient_percent"):
+    metrics = {}
+    for name, kind in KINDS.items():
         if name in extras:
             values = np.asarray(extras[name], dtype=np.float64)
             chosen = valid & np.isfinite(values)
             if chosen.any():
-                found[name] = clustered_mean(values[chosen], images[chosen])
+                metrics[name] = clustered_mean(values[chosen], images[chosen], kind)
     total = int(exists.sum())
-    found["n_valid"] = Estimate(float(valid.sum()), n=total)
-    found["n_invalid"] = Estimate(float(invalid.sum()), n=total)
-    return found
+    metrics["n_valid"] = Estimate(float(valid.sum()), n=total, kind=MAPS)
+    metrics["n_invalid"] = Estimate(float(invalid.sum()), n=total, kind=MAPS)
+    return metrics
 
 
-# For tables: which way each of these numbers is better.
-explanation_metrics.better = BETTER  # type: ignore[attr-defined]
-
-
-def clustered_mean(values: np.ndarray, groups: np.ndarray) -> Estimate:
+def clustered_mean(values: np.ndarray, groups: np.ndarray, kind: MetricKind = UNDECLARED) -> Estimate:
     """The mean with a 95 % interval whose standard error lets values of one group go together."""
     mean = float(values.mean())
     _, places = np.unique(groups, return_inverse=True)
     sums = np.bincount(places, weights=values - mean)
     k = len(sums)
     if k < 2:
-        return Estimate(mean, n=len(values))
+        return Estimate(mean, n=len(values), kind=kind)
     half = 1.959963984540054 * float(np.sqrt(k / (k - 1) * (sums**2).sum())) / len(values)
-    return Estimate(mean, mean - half, mean + half, len(values))
+    return clipped(mean, mean - half, mean + half, len(values), kind)

@@ -1,23 +1,90 @@
-"""A measured number with its interval."""
+"""A measured number with its interval, and what kind of number it is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.stats.intervals import clopper_pearson
+import numpy as np
+
+from testbed.stats.intervals import clopper_pearson, mean_interval
+
+HIGHER, LOWER = "higher", "lower"
+
+
+@dataclass(frozen=True)
+class MetricKind:
+    """What kind of number a metric is: its unit, which way is better, and the range it lies in."""
+
+    unit: str = ""  # "%", "nats", "images", ...; "" for a plain number
+    better: str | None = None  # "higher", "lower", or None where neither is
+    lowest: float | None = None
+    highest: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.better not in (HIGHER, LOWER, None):
+            raise ValueError(f"expected better to be {HIGHER!r}, {LOWER!r} or None, got {self.better!r}")
+        if self.lowest is not None and self.highest is not None and not self.lowest <= self.highest:
+            raise ValueError(f"expected lowest <= highest, got {self.lowest} and {self.highest}")
+
+    def clip(self, value: float) -> float:
+        """The nearest number of the range."""
+        if self.lowest is not None:
+            value = max(value, self.lowest)
+        return value if self.highest is None else min(value, self.highest)
+
+
+UNDECLARED = MetricKind()
+ACCURACY = MetricKind("%", HIGHER, 0.0, 100.0)
+ERROR = MetricKind("%", LOWER, 0.0, 100.0)
+SHARE = MetricKind("%", None, 0.0, 100.0)
+COUNT = MetricKind("images", None, 0.0)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value, its 95 % interval and the number of images behind it."""
+    """A value, its 95 % interval, the number of images behind it, and what kind of number it is."""
 
     value: float
     ci_low: float | None = None
     ci_high: float | None = None
     n: int | None = None
+    kind: MetricKind = UNDECLARED
+
+    def scaled(self, factor: float, kind: MetricKind) -> Estimate:
+        """The same in another unit: value and ends times a positive factor."""
+        low, high = (None if end is None else factor * end for end in (self.ci_low, self.ci_high))
+        return Estimate(factor * self.value, low, high, self.n, kind)
 
 
-def share(hits: int, n: int) -> Estimate:
+def share(hits: int, n: int, kind: MetricKind = ACCURACY) -> Estimate:
     """hits of n in percent, with the exact interval."""
     low, high = clopper_pearson(hits, n)
-    return Estimate(100.0 * hits / n, 100.0 * low, 100.0 * high, n)
+    return Estimate(100.0 * hits / n, 100.0 * low, 100.0 * high, n, kind)
+
+
+def clipped(value: float, low: float, high: float, n: int | None, kind: MetricKind) -> Estimate:
+    """An estimate whose interval stays in the range of its kind; without one where its ends are not finite."""
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return Estimate(value, n=n, kind=kind)
+    return Estimate(value, kind.clip(low), kind.clip(high), n, kind)
+
+
+def mean_estimate(values: Sequence[float] | np.ndarray, kind: MetricKind, n: int | None = None) -> Estimate:
+    """The mean of values taken as drawn at random, with its normal interval; one value alone has no interval.
+
+    `n` is the number of values where not given.
+    """
+    return clipped(*mean_interval(np.asarray(values)), len(values) if n is None else n, kind)
+
+
+def mean_of_estimates(members: Sequence[Estimate], kind: MetricKind, n: int | None = None) -> Estimate:
+    """The mean, with the mean of the ends: members share pictures, and this interval is never too narrow.
+
+    Without an interval where a member has none.
+    """
+    value = float(np.mean([e.value for e in members]))
+    if any(e.ci_low is None or e.ci_high is None for e in members):
+        return Estimate(value, n=n, kind=kind)
+    low, high = (float(np.mean([getattr(e, end) for e in members])) for end in ("ci_low", "ci_high"))
+    return Estimate(value, low, high, n, kind)

@@ -10,6 +10,7 @@ import numpy as np
 
 from testbed.metrics.accuracy import accuracy_topk
 from testbed.metrics.estimate import Estimate, share
+from testbed.metrics.labels import COLUMNS, OWN
 
 _VAL_NUMBER = re.compile(r"ILSVRC2012_val_0*(\d+)[._]")
 _CLASS_NUMBERS = re.compile(r"\d+(\+\d+)*")
@@ -20,7 +21,7 @@ def multilabel_accuracy(logits: np.ndarray, labels: Sequence[Collection[int]]) -
     if len(labels) != len(logits):
         raise ValueError(f"multilabel_accuracy: expected labels of {len(logits)} pictures, got {len(labels)}")
     predicted = logits.argmax(axis=1)
-    right = [int(p) in found for p, found in zip(predicted, labels, strict=True) if len(found)]
+    right = [int(p) in own for p, own in zip(predicted, labels, strict=True) if len(own)]
     return {"top1": share(sum(right), len(right))} if right else {}
 
 
@@ -46,7 +47,7 @@ class SeveralLabels:
     """
 
     labels: Callable[[], Mapping[str, Sequence[int]]]
-    columns_are_classes = True
+    targets_are = COLUMNS
 
     def __call__(self, logits: np.ndarray, targets: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
         several, best = self.labels(), targets.copy()
@@ -73,6 +74,7 @@ class AnyOf:
     """
 
     groups: Sequence[Collection[int]]
+    targets_are = OWN
 
     def __call__(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
         return multilabel_accuracy(logits, [self.groups[t] if t >= 0 else () for t in targets])
@@ -90,7 +92,7 @@ def folder_labels(logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, E
 
 def validation_number(path: str) -> int:
     """1 to 50,000, from a name such as n01440764/ILSVRC2012_val_00000293.JPEG or ..._00000293_n01440764.JPEG."""
-    found = _VAL_NUMBER.search(str(path).rpartition("/")[2])
-    if found is None:
+    number = _VAL_NUMBER.search(str(path).rpartition("/")[2])
+    if number is None:
         raise ValueError(f"expected a picture named like ILSVRC2012_val_00000293.JPEG, got {path}")
-    return int(found[1])
+    return int(number[1])

@@ -10,29 +10,29 @@ from collections.abc import Callable
 
 import numpy as np
 
-from testbed.metrics.estimate import Estimate, share
-from testbed.stats.intervals import mean_interval
+from testbed.metrics.estimate import ERROR, HIGHER, Estimate, MetricKind, clipped, mean_estimate, share
+from testbed.metrics.labels import OWN, targets_are
+from testbed.metrics.softmax import blocks, exponentials, log_softmax
 
-_ROWS_AT_ONCE = 4096
+DETECTION = MetricKind("%", HIGHER, 0.0, 100.0)  # areas under curves
 _Z = 1.959964
 
 
 def _msp(z: np.ndarray) -> np.ndarray:
-    return 1 / np.exp(z - z.max(axis=1, keepdims=True)).sum(axis=1)
+    return 1 / exponentials(z)[2].sum(axis=1)
 
 
 def _max_logit(z: np.ndarray) -> np.ndarray:
-    return z.max(axis=1)
+    return z.max(axis=1).astype(np.float64)
 
 
 def _energy(z: np.ndarray) -> np.ndarray:
-    highest = z.max(axis=1)
-    return highest + np.log(np.exp(z - highest[:, None]).sum(axis=1))
+    return log_softmax(z)[1]
 
 
 def _entropy(z: np.ndarray) -> np.ndarray:
-    shifted = z - _energy(z)[:, None]
-    return (np.exp(shifted) * shifted).sum(axis=1)
+    log_p, _ = log_softmax(z)
+    return (np.exp(log_p) * log_p).sum(axis=1)
 
 
 # Each is higher for pictures the model takes for one of its classes: energy and entropy have their signs turned.
@@ -42,24 +42,26 @@ SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "energy": _energy,
     "entropy": _entropy,
 }
+# Neither way is better by itself: only scores of known and unknown pictures together say how well a model does.
+SCORE_KINDS: dict[str, MetricKind] = {
+    "msp": MetricKind("", None, 0.0, 1.0),
+    "max_logit": MetricKind("logits"),
+    "energy": MetricKind("nats"),
+    "entropy": MetricKind("nats", None, None, 0.0),
+}
 
 
 def familiarity(logits: np.ndarray, score: str) -> np.ndarray:
     """The score of each picture; higher is more like the known classes."""
     if score not in SCORES:
         raise ValueError(f"expected a score among {', '.join(SCORES)}, got {score!r}")
-    parts = range(0, len(logits), _ROWS_AT_ONCE)
-    return np.concatenate([SCORES[score](np.asarray(logits[i : i + _ROWS_AT_ONCE], np.float64)) for i in parts])
+    return np.concatenate([SCORES[score](part) for _, part in blocks(logits)])
 
 
+@targets_are(OWN)
 def mean_scores(logits: np.ndarray) -> dict[str, Estimate]:
     """metrics_fn of pictures without labels: the mean of each score. Telling apart needs known pictures too."""
-    result = {}
-    for name in SCORES:
-        mean, low, high = mean_interval(familiarity(logits, name))
-        alone = not np.isfinite(low)
-        result[f"{name}_mean"] = Estimate(mean, None if alone else low, None if alone else high, len(logits))
-    return result
+    return {f"{name}_mean": mean_estimate(familiarity(logits, name), SCORE_KINDS[name]) for name in SCORES}
 
 
 def detection(known: np.ndarray, unknown: np.ndarray) -> dict[str, Estimate]:
@@ -82,9 +84,9 @@ def auroc(known: np.ndarray, unknown: np.ndarray) -> Estimate:
     value = float(of_known.mean())
     n = len(known) + len(unknown)
     if min(len(known), len(unknown)) < 2:
-        return Estimate(100 * value, n=n)
+        return Estimate(100 * value, n=n, kind=DETECTION)
     half = _Z * float(np.sqrt(of_known.var(ddof=1) / len(known) + of_unknown.var(ddof=1) / len(unknown)))
-    return Estimate(100 * value, 100 * max(value - half, 0.0), 100 * min(value + half, 1.0), n)
+    return clipped(100 * value, 100 * (value - half), 100 * (value + half), n, DETECTION)
 
 
 def _share_below(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
@@ -99,7 +101,7 @@ def fpr_at_95(known: np.ndarray, unknown: np.ndarray) -> Estimate:
     The interval takes the threshold as given.
     """
     threshold = np.sort(unknown)[int(np.ceil(0.95 * len(unknown))) - 1]
-    return share(int((known <= threshold).sum()), len(known))
+    return share(int((known <= threshold).sum()), len(known), ERROR)
 
 
 def average_precision(positives: np.ndarray, negatives: np.ndarray) -> Estimate:
@@ -113,7 +115,7 @@ def average_precision(positives: np.ndarray, negatives: np.ndarray) -> Estimate:
     precision = hits / (last_of_ties + 1)
     value = float((np.diff(hits, prepend=0) / len(positives) * precision).sum())
     if not 0 < value < 1:
-        return Estimate(100 * value, n=len(values))
+        return Estimate(100 * value, n=len(values), kind=DETECTION)
     logit, half = np.log(value / (1 - value)), _Z / np.sqrt(len(positives) * value * (1 - value))
     low, high = (1 / (1 + np.exp(-(logit + end))) for end in (-half, half))
-    return Estimate(100 * value, 100 * float(low), 100 * float(high), len(values))
+    return Estimate(100 * value, 100 * float(low), 100 * float(high), len(values), DETECTION)

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from testbed.metrics.class_groups import Groups, merge
-from testbed.metrics.estimate import Estimate, share
-from testbed.stats.intervals import mean_interval
+from testbed.metrics.estimate import ERROR, LOWER, Estimate, MetricKind, mean_estimate, mean_of_estimates, share
+from testbed.metrics.labels import OWN
+
+FLIP_RATE = ERROR
+TOP5_DISTANCE = MetricKind("", LOWER, 0.0, 15.0)  # summed places that the five best classes move
+RELATIVE_FLIP_RATE = MetricKind("%", LOWER, 0.0)  # 100 is the baseline model; there is no highest
 
 _NUMBER = re.compile(r"(\d+)\D*$")  # the last number of a file's name
 
@@ -49,6 +53,7 @@ class FrameAccuracy:
 
     groups: Groups
     frames: Callable[[Sequence[str]], Frames]
+    targets_are = OWN
 
     def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
         predicted = merge(logits, self.groups).argmax(axis=1)
@@ -81,14 +86,7 @@ def flip_rate(predictions: np.ndarray, against: str = "previous") -> Estimate:
     if against not in ("previous", "first"):
         raise ValueError(f"flip_rate: expected against to be previous or first, got {against!r}")
     other = predictions[:, :-1] if against == "previous" else predictions[:, :1]
-    return _mean_over_sequences(100.0 * (predictions[:, 1:] != other).mean(axis=1), most=100.0)
-
-
-def _mean_over_sequences(values: Sequence[float] | np.ndarray, most: float) -> Estimate:
-    mean, low, high = mean_interval(np.asarray(values))
-    if len(values) < 2:
-        return Estimate(mean, n=len(values))
-    return Estimate(mean, max(low, 0.0), min(high, most), len(values))
+    return mean_estimate(100.0 * (predictions[:, 1:] != other).mean(axis=1), FLIP_RATE)
 
 
 def top5_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -120,8 +118,8 @@ class FlipRate:
             other = best[:-1] if self.against == "previous" else np.repeat(best[:1], len(best) - 1, axis=0)
             if best.shape[1] == 5:
                 distances.append(float(top5_distance(other, best[1:]).mean()))
-        result = {"flip_rate": _mean_over_sequences(rates, most=100.0)} if rates else {}
-        return result | ({"t5d": _mean_over_sequences(distances, most=15.0)} if distances else {})
+        result = {"flip_rate": mean_estimate(rates, FLIP_RATE)} if rates else {}
+        return result | ({"t5d": mean_estimate(distances, TOP5_DISTANCE)} if distances else {})
 
 
 def sequences(image_paths: Sequence[str]) -> list[list[int]]:
@@ -151,10 +149,6 @@ def mean_flip_rate(rates: Mapping[str, Estimate], baseline: Mapping[str, float])
     missing = sorted(set(rates) - set(baseline))
     if missing or not rates:
         raise ValueError(f"mean_flip_rate: expected a baseline for every perturbation, none for {missing or 'any'}")
-
-    def relative(end: str) -> float:
-        return float(np.mean([100 * getattr(rate, end) / baseline[name] for name, rate in rates.items()]))
-
-    if any(rate.ci_low is None for rate in rates.values()):
-        return Estimate(relative("value"))
-    return Estimate(relative("value"), relative("ci_low"), relative("ci_high"))
+    return mean_of_estimates(
+        [rate.scaled(100 / baseline[name], RELATIVE_FLIP_RATE) for name, rate in rates.items()], RELATIVE_FLIP_RATE
+    )

@@ -17,7 +17,8 @@ from testbed.metrics.categories16 import (
     share_or_none,
     texture,
 )
-from testbed.metrics.estimate import Estimate, share
+from testbed.metrics.estimate import COUNT, SHARE, Estimate, clipped, share
+from testbed.metrics.labels import OWN
 from testbed.stats.intervals import clopper_pearson
 
 
@@ -35,9 +36,12 @@ class CueCounts:
 
     @property
     def bias(self) -> Estimate:
-        """Percent of shape among decisions for shape or texture; no number where there is no such decision."""
+        """Percent of shape among decisions for shape or texture; no number where there is no such decision.
+
+        More shape is more like people, and not better by itself.
+        """
         decided = self.shape + self.texture
-        return share(self.shape, decided) if decided else Estimate(float("nan"), n=0)
+        return share(self.shape, decided, SHARE) if decided else Estimate(float("nan"), n=0, kind=SHARE)
 
 
 def cue_counts(decisions: np.ndarray, shapes: np.ndarray, textures: np.ndarray) -> CueCounts:
@@ -73,6 +77,7 @@ class CueConflict:
     """metrics_fn of the cue-conflict stimuli: mean aggregation in full, sum and max from the same logits."""
 
     conditions: tuple[str, ...] = ()  # all trials count
+    targets_are = OWN
 
     def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
         result = cue_metrics(decide(logits), *cues(image_paths))
@@ -113,6 +118,6 @@ def count_metrics(counts: CueCounts) -> dict[str, Estimate]:
 
 def _count(hits: int, n: int) -> Estimate:
     if n == 0:
-        return Estimate(float(hits), n=0)
+        return Estimate(float(hits), n=0, kind=COUNT)
     low, high = clopper_pearson(hits, n)
-    return Estimate(float(hits), n * low, n * high, n)
+    return clipped(float(hits), n * low, n * high, n, COUNT)

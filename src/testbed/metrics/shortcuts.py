@@ -7,44 +7,37 @@ from collections.abc import Sequence
 import numpy as np
 
 from testbed.metrics.classification import classification
-from testbed.metrics.estimate import Estimate, share
-from testbed.stats.intervals import mean_interval
+from testbed.metrics.estimate import ERROR, SHARE, Estimate, mean_estimate, share
+from testbed.metrics.labels import COLUMNS, targets_are
+from testbed.metrics.softmax import log_sum_exp
 
 CARTON = 478  # the class whose training pictures often carry a watermark
 
 
 def probability(logits: np.ndarray, column: int | np.ndarray) -> np.ndarray:
     """The softmax of one column, or of one column per row."""
-    z = np.asarray(logits, dtype=np.float64)
-    highest = z.max(axis=1)
-    total = highest + np.log(np.exp(z - highest[:, None]).sum(axis=1))
-    return np.exp(z[np.arange(len(z)), column] - total)
-
-
-def mean_over(values: Sequence[float] | np.ndarray) -> Estimate:
-    """The mean of percentages that are taken as drawn at random."""
-    mean, low, high = mean_interval(np.asarray(values))
-    if len(values) < 2:
-        return Estimate(mean, n=len(values))
-    return Estimate(mean, max(low, 0.0), min(high, 100.0), len(values))
+    chosen = np.asarray(logits[np.arange(len(logits)), column], dtype=np.float64)
+    return np.exp(chosen - log_sum_exp(logits))
 
 
 # ---- ImageNet-W ------------------------------------------------------------------------------------------
 
 
+@targets_are(COLUMNS)
 def carton(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
-    """metrics_fn: accuracy, top1_carton on pictures of cartons, and p_carton, the mean probability of that class."""
+    """metrics_fn: accuracy, top1_carton on pictures of cartons, and p_carton, the mean probability of that class.
+
+    Neither way is better for the last two: a watermark raises both. Their gaps to clean pictures tell.
+    """
     result = classification(logits, targets)
     if not result:
         return {}
     own = targets == CARTON
     if own.any():
         right = logits[own].argmax(axis=1) == CARTON
-        result["top1_carton"] = share(int(right.sum()), int(own.sum()))
-    return result | {"p_carton": mean_over(100 * probability(logits, CARTON))}
+        result["top1_carton"] = share(int(right.sum()), int(own.sum()), SHARE)
+    return result | {"p_carton": mean_estimate(100 * probability(logits, CARTON), SHARE)}
 
-
-carton.columns_are_classes = True  # type: ignore[attr-defined]
 
 # ---- Spurious ImageNet -----------------------------------------------------------------------------------
 
@@ -65,14 +58,15 @@ def spurious_feature(logits: np.ndarray, image_paths: Sequence[str]) -> dict[str
     of_class = class_of_feature(image_paths)
     taken = np.asarray(logits).argmax(axis=1) == of_class
     return {
-        "taken_for_class": share(int(taken.sum()), len(taken)),
-        "p_class": mean_over(100 * probability(logits, of_class)),
+        "taken_for_class": share(int(taken.sum()), len(taken), ERROR),
+        "p_class": mean_estimate(100 * probability(logits, of_class), ERROR),
     }
 
 
 # ---- ImageNet-E ------------------------------------------------------------------------------------------
 
 
+@targets_are(COLUMNS)
 def accuracy_by_folder(logits: np.ndarray, targets: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
     """metrics_fn: top1 over all edited pictures and in each folder of edits; `ori` holds the pictures as they were."""
     folders = np.array([str(path).split("/")[0] for path in image_paths])
@@ -83,6 +77,3 @@ def accuracy_by_folder(logits: np.ndarray, targets: np.ndarray, image_paths: Seq
         own = folders == folder
         result[f"top1.{folder}"] = share(int(right[own].sum()), int(own.sum()))
     return result
-
-
-accuracy_by_folder.columns_are_classes = True  # type: ignore[attr-defined]

@@ -47,8 +47,17 @@ class LoadedModel:
             if self.channels_last:
                 self.network = self.network.to(memory_format=torch.channels_last)
         self.weights_sha256 = state_sha256(self.network)
+        self.fits: dict[str, int] = {}  # by setting: the largest batch that did, once memory has run out
         if options.compile and isinstance(self.network, nn.Module):
             self.network = torch.compile(self.network)
+
+    def entry_batch_size(self, setting: EvalSetting, options: RunOptions) -> int:
+        """The batch size asked for: the run's, or else the entry's own."""
+        return options.batch_size or self.entry.batch_size_for(setting)
+
+    def batch_size(self, setting: EvalSetting, options: RunOptions) -> int:
+        """The batch size in use: smaller than asked for where memory has run out."""
+        return min(self.entry_batch_size(setting, options), self.fits.get(setting.name, 2**31))
 
     def facts(self) -> dict[str, Any]:
         """What the provenance of a result says about the model."""

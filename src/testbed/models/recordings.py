@@ -9,11 +9,10 @@ from pathlib import Path
 
 import torch
 
-from testbed.engine.plan import stored_model_name
 from testbed.models.classifier import Classifier, LoadedModel
 from testbed.models.features import FeatureWatch
 from testbed.models.rotation import RotationHead, head_path, read_head, turned
-from testbed.options import RunOptions
+from testbed.options import RunOptions, stored_model_name
 
 
 class Recordings:
@@ -23,7 +22,7 @@ class Recordings:
         self._watch = FeatureWatch(loaded) if options.arrays else None
         self._head: RotationHead | None = None
         if "rotation" in options.arrays:
-            path = head_path(Path(options.results_folder), stored_model_name(loaded.entry, options.checkpoint))
+            path = head_path(Path(options.results_folder), stored_model_name(loaded.entry.name, options.checkpoint))
             head = read_head(path, loaded.entry.name, loaded.weights_sha256, options.checkpoint)
             self._head = head.to(loaded.device)
 

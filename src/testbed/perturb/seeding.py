@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ def image_generator(seed: int, key: str, image_id: str) -> np.random.Generator:
 class BatchRandom:
     """Random numbers for a batch, each image from its own generator: no result depends on the batch."""
 
-    def __init__(self, seed: int, key: str, image_ids: Sequence[str], device: Any) -> None:
-        self._generators = [image_generator(seed, key, i) for i in image_ids]
+    def __init__(self, seed: int, key: str, image_ids: Iterable[str], device: Any) -> None:
+        self._generators = [image_generator(seed, key, str(image_id)) for image_id in image_ids]
         self._device = device
 
     def each(self, draw: Callable[[np.random.Generator], Any]) -> list[Any]:

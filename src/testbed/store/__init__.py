@@ -1,1 +1,1 @@
-"""Where results live: the database (schema, migrations, queries) and the logits files. Imports no torch."""
+"""Where results live: the database, the logits files, and the one door to both (find.py). Imports no torch."""

@@ -30,6 +30,18 @@ def now() -> str:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What an evaluation will be: images in chunks, from which data, into which files. A claim compares it."""
+
+    n_images: int
+    chunk_size: int = 0  # 0 for a result that comes in one step
+    fingerprint: str = ""  # of the data
+    samples_path: str = ""
+    dtype: str | None = None  # that it is computed in
+    logits_path: str | None = None
+
+
+@dataclass(frozen=True)
 class Claim:
     """The evaluation this run may work on, and the chunks of it that an earlier run has finished."""
 
@@ -134,15 +146,14 @@ class Store:
         model_id: int,
         eval_setting_id: int,
         variant: str,
-        n_images: int,
-        chunk_size: int,
-        fingerprint: str,
-        samples_path: str,
+        work: Work,
         resumable: bool,
-        dtype: str | None = None,
-        logits_path: str | None = None,
     ) -> Claim:
-        """Take hold of a pair: continue what a dead or failed run left, or begin anew."""
+        """Take hold of a pair: continue what a dead or failed run left, or begin anew.
+
+        An unfinished evaluation is continued where data, number of images and precision are the same; chunks of two
+        precisions must not be joined.
+        """
         e = schema.evaluations
         mine = sa.and_(
             e.c.model_id == model_id,
@@ -156,11 +167,13 @@ class Store:
             if left is not None:
                 if left["status"] == "running":
                     self.refuse_if_alive(connection, left["run_id"])
-                same = (left["dataset_fingerprint"], left["n_images"], left["dtype"]) == (fingerprint, n_images, dtype)
+                before = (left["dataset_fingerprint"], left["n_images"], left["dtype"])
+                same = before == (work.fingerprint, work.n_images, work.dtype)
                 if resumable and same and left["chunk_size"]:
                     values: dict[str, Any] = dict(status="running", run_id=self.run_id, error=None)
-                    values["samples_path"] = samples_path or left["samples_path"]  # a failure before the run has none
-                    values["logits_path"] = left["logits_path"] or logits_path
+                    # A pair that failed before it was run has no rows.
+                    values["samples_path"] = work.samples_path or left["samples_path"]
+                    values["logits_path"] = left["logits_path"] or work.logits_path
                     connection.execute(e.update().where(e.c.id == left["id"]).values(**values))
                     c = schema.chunks.c
                     done = connection.execute(sa.select(c.start, c.stop).where(c.evaluation_id == left["id"]))
@@ -174,17 +187,18 @@ class Store:
                 complete=False,
                 status="running",
                 run_id=self.run_id,
-                n_images=n_images,
-                chunk_size=chunk_size,
-                dataset_fingerprint=fingerprint,
-                samples_path=samples_path,
-                logits_path=logits_path,
-                dtype=dtype,
+                n_images=work.n_images,
+                chunk_size=work.chunk_size,
+                dataset_fingerprint=work.fingerprint,
+                samples_path=work.samples_path,
+                logits_path=work.logits_path,
+                dtype=work.dtype,
                 created_at=now(),
             )
             inserted = connection.execute(e.insert().values(**values)).inserted_primary_key
             assert inserted is not None
-            return Claim(int(inserted[0]), chunk_size, (), logits_path, left["logits_path"] if left else None)
+            abandoned = left["logits_path"] if left else None
+            return Claim(int(inserted[0]), work.chunk_size, (), work.logits_path, abandoned)
 
     def living_runs(self) -> set[str]:
         """Ids of the runs that are at work."""
@@ -259,6 +273,10 @@ class Store:
                 ci_low=_number(m.ci_low),
                 ci_high=_number(m.ci_high),
                 n=None if m.n is None else int(m.n),
+                unit=m.kind.unit or None,
+                better=m.kind.better,
+                lowest=m.kind.lowest,
+                highest=m.kind.highest,
             )
             for i, (name, m) in enumerate(metrics.items())
         ]

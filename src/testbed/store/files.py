@@ -1,29 +1,21 @@
-"""Logits and sample lists as files: written aside, then renamed; checksummed; read without pickle."""
+"""Logits and rows as files: written aside, then renamed; checksummed; read without pickle."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
 import shutil
 import uuid
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from testbed.data.rows import Rows
+from testbed.data.writing import safe_name, sha256_of, write_aside
 from testbed.errors import StoreError
 
 # What numpy raises for a file that is missing, torn or something else.
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile)
-
-
-def safe_name(name: str) -> str:
-    """A file name for a model or setting; not reversible, so what must be unique adds something to it."""
-    return re.sub(r"[^A-Za-z0-9._+@=-]", "_", name)
 
 
 def new_logits_path(model: str, setting: str) -> str:
@@ -31,58 +23,24 @@ def new_logits_path(model: str, setting: str) -> str:
     return f"logits/{safe_name(setting)}/{safe_name(model)}-{uuid.uuid4().hex[:12]}.npy"
 
 
-def write_aside(path: Path, write: Callable[[Path], None]) -> None:
-    """Call write(temporary path), then rename: a file that is there is whole, even after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(aside)
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+# ---- the rows of a setting: once for all models -------------------------------------------------------
 
 
-@contextmanager
-def writing_to(place: Path) -> Iterator[None]:
-    """What is wrong with a place that the user named, in one line."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{place} cannot be written: {error.strerror or error}") from error
-
-
-# ---- the samples of a setting: once for all models -------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SampleList:
-    """Image id, target and place in the dataset of an evaluation's rows."""
-
-    ids: np.ndarray
-    targets: np.ndarray
-    indices: np.ndarray
-
-    def rows(self, rows: np.ndarray) -> SampleList:
-        return SampleList(self.ids[rows], self.targets[rows], self.indices[rows])
-
-
-def save_samples(path: Path, ids: Sequence[str], targets: np.ndarray, indices: np.ndarray) -> None:
+def save_rows(path: Path, rows: Rows) -> None:
     if path.is_file():
         return
 
     def write(aside: Path) -> None:
         with aside.open("wb") as file:
-            np.savez(file, ids=np.asarray(ids, dtype=np.str_), targets=targets, indices=indices)
+            np.savez(file, ids=np.asarray(rows.ids, dtype=np.str_), targets=rows.targets, indices=rows.indices)
 
     write_aside(path, write)
 
 
-def load_samples(path: Path) -> SampleList:
+def load_rows(path: Path) -> Rows:
     try:
         with np.load(path, allow_pickle=False) as stored:
-            return SampleList(stored["ids"], stored["targets"], stored["indices"])
+            return Rows(stored["ids"], stored["targets"], stored["indices"])
     except (*UNREADABLE, KeyError) as error:
         raise StoreError(f"sample list {path} cannot be read: {error}") from error
 
@@ -171,14 +129,15 @@ def load_logits(path: Path) -> np.ndarray:
         raise StoreError(f"logits file {path} cannot be read: {error}") from error
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def remove_logits(folder: Path, relative: str) -> None:
     path = folder / relative
     for extra in path.parent.glob(f"{path.stem}~*.npy"):
         extra.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
     shutil.rmtree(parts_folder(path), ignore_errors=True)
+
+
+def remove_all_logits(folder: Path, paths: Iterable[str]) -> None:
+    """The files of results that others have replaced."""
+    for path in paths:
+        remove_logits(folder, path)

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
+from testbed.data import writing
 from testbed.errors import StoreError, UnknownName, near_names
-from testbed.store import files, queries, schema
+from testbed.store import files, schema
 from testbed.store.database import Store
+from testbed.store.evaluation import OWN, Evaluation
+from testbed.store.find import EVERY, eval_setting_names, every_evaluation, find, model_names, nothing_found
 
 _NAMED = 5  # results that are told by name where many go
 
@@ -23,49 +26,50 @@ def remove_eval_setting(store: Store, name: str, override: bool) -> str:
 
 
 def remove_evaluation(store: Store, model: str, eval_setting: str, override: bool) -> str:
-    """Remove a pair in all its versions and variants."""
-    found = queries.evaluations(store, model, eval_setting)
-    if not found:
-        queries.completed(store, model, eval_setting)  # says what is missing
-    counted = _ask(store, found, f"{model} on {eval_setting}", override)
+    """Remove the own results of a pair, in all its versions and variants."""
+    own = [e for e in every_evaluation(store, model, eval_setting) if not e.published]
+    if not own:
+        raise nothing_found(store, [model], [eval_setting], source=OWN)
+    counted = _ask(store, own, f"{model} on {eval_setting}", override)
     with store.writing() as connection:
-        _refuse_running(store, connection, found)
-        ids = [e.id for e in found]
+        _refuse_running(store, connection, own)
+        ids = [e.id for e in own]
         connection.execute(schema.evaluations.delete().where(schema.evaluations.c.id.in_(ids)))
-    _remove_files(store, found)
+    _remove_files(store, own)
     return counted
 
 
 def _remove_named(store: Store, table: sa.Table, kind: str, name: str, override: bool) -> str:
     _must_exist(store, table, kind, name)
     model, setting = (name, None) if table is schema.models else (None, name)
-    found = queries.evaluations(store, model, setting, source=None)  # published results go too, so they count
-    counted = _ask(store, found, f"{kind} {name}", override)
+    removed = every_evaluation(store, model, setting)  # published results go too, so they count
+    counted = _ask(store, removed, f"{kind} {name}", override)
     with store.writing() as connection:
-        _refuse_running(store, connection, found)
+        _refuse_running(store, connection, removed)
         connection.execute(table.delete().where(table.c.name == name))  # its evaluations go with it
-    _remove_files(store, found)
+    _remove_files(store, removed)
     return counted
 
 
-def _ask(store: Store, found: list[queries.Evaluation], what: str, override: bool) -> str:
+def _ask(store: Store, removed: list[Evaluation], what: str, override: bool) -> str:
     """How many evaluations go, and which go with them; an error that says so where the user has not agreed."""
-    counted = f"{len(found)} evaluation(s)"
-    if derived := _derived_from(store, found):
+    counted = f"{len(removed)} evaluation(s)"
+    if derived := _derived_from(store, removed):
         names = ", ".join(f"{e.model} on {e.eval_setting}" for e in derived[:_NAMED])
         more = f" and {len(derived) - _NAMED} more" if len(derived) > _NAMED else ""
         counted += f", {len(derived)} derived from them ({names}{more})"
-    if found and not override:
+    if removed and not override:
         raise StoreError(f"this removes {what} with {counted} and their logits: repeat with --override")
     return counted
 
 
-def _derived_from(store: Store, found: list[queries.Evaluation]) -> list[queries.Evaluation]:
+def _derived_from(store: Store, removed: list[Evaluation]) -> list[Evaluation]:
     """Results made from the logits of these, or from one another, that are not among these."""
-    children: dict[int, list[queries.Evaluation]] = {}
-    for evaluation in queries.evaluations(store):
-        children.setdefault(evaluation.row["derived_from_id"], []).append(evaluation)
-    ids, derived = {e.id for e in found}, []
+    children: dict[int, list[Evaluation]] = {}
+    for evaluation in every_evaluation(store):
+        if evaluation.derived_from_id is not None:
+            children.setdefault(evaluation.derived_from_id, []).append(evaluation)
+    ids, derived = {e.id for e in removed}, []
     parents = list(ids)
     while parents:
         further = [e for e in children.get(parents.pop(), ()) if e.id not in ids]
@@ -74,16 +78,16 @@ def _derived_from(store: Store, found: list[queries.Evaluation]) -> list[queries
     return derived
 
 
-def _refuse_running(store: Store, connection: sa.Connection, found: list[queries.Evaluation]) -> None:
-    for evaluation in found:
-        if evaluation.status == "running":
-            store.refuse_if_alive(connection, evaluation.row["run_id"])
-
-
-def _remove_files(store: Store, removed: list[queries.Evaluation]) -> None:
+def _refuse_running(store: Store, connection: sa.Connection, removed: list[Evaluation]) -> None:
     for evaluation in removed:
-        if evaluation.row["logits_path"]:
-            files.remove_logits(store.folder, evaluation.row["logits_path"])
+        if evaluation.status == "running":
+            store.refuse_if_alive(connection, evaluation.run_id)
+
+
+def _remove_files(store: Store, removed: list[Evaluation]) -> None:
+    for evaluation in removed:
+        if evaluation.logits_path:
+            files.remove_logits(store.folder, evaluation.logits_path)
 
 
 def rename_model(store: Store, old: str, new: str) -> None:
@@ -103,30 +107,26 @@ def _rename(store: Store, table: sa.Table, kind: str, old: str, new: str) -> Non
 
 
 def _must_exist(store: Store, table: sa.Table, kind: str, name: str) -> None:
-    known = queries.model_names(store) if table is schema.models else queries.eval_setting_names(store)
+    known = model_names(store) if table is schema.models else eval_setting_names(store)
     if name not in known:
         raise UnknownName(f"no {kind} '{name}' in the {store.where}{near_names(name, known)}")
 
 
-def verify(store: Store) -> Iterator[tuple[queries.Evaluation, str]]:
+def verify(store: Store) -> Iterator[tuple[Evaluation, str]]:
     """(evaluation, problem) for each completed evaluation; the problem is empty where its files are whole."""
-    for evaluation in queries.evaluations(store):
-        if evaluation.status == "completed" and evaluation.row["logits_path"]:
+    for evaluation in find(store, variant=EVERY, version=EVERY, source=OWN):
+        if evaluation.logits_path:
             yield evaluation, _problem(store, evaluation)
 
 
-def _problem(store: Store, evaluation: queries.Evaluation) -> str:
-    path = store.folder / evaluation.row["logits_path"]
-    expected = {
-        "logits": evaluation.row["logits_sha256"],
-        **(evaluation.row["provenance"] or {}).get("arrays_sha256", {}),
-    }
-    for name, sha256 in expected.items():
+def _problem(store: Store, evaluation: Evaluation) -> str:
+    assert evaluation.logits_path is not None and evaluation.samples_path is not None
+    path = store.folder / evaluation.logits_path
+    for name, sha256 in {"logits": evaluation.logits_sha256, **evaluation.provenance.arrays_sha256}.items():
         array = files.array_path(path, name)
         if not array.is_file():
             return f"{array} is missing"
-        if files.sha256_of(array) != sha256:
+        if writing.sha256_of(array) != sha256:
             return f"{array} has changed since it was written"
-    if not (store.folder / evaluation.row["samples_path"]).is_file():
-        return f"{store.folder / evaluation.row['samples_path']} is missing"
-    return ""
+    rows = store.folder / evaluation.samples_path
+    return "" if rows.is_file() else f"{rows} is missing"

@@ -1,133 +1,91 @@
-"""Outputs of an evaluation, its own or derived from another's, and the metrics computed from them."""
+"""Outputs: what one model says about the rows of one setting. `predict` makes them, the store keeps them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
-from testbed.data.select import restrict_to_classes
-from testbed.entries.eval_setting import EvalSetting
-from testbed.entries.functions import call_by_name
-from testbed.entries.model import Model
-from testbed.entries.registry import Registry
-from testbed.errors import EntryError, StoreError
-from testbed.metrics.accuracy import FULL_PREDICTION
-from testbed.metrics.estimate import Estimate
-from testbed.stats.intervals import bootstrap_rows
-from testbed.store import queries
-from testbed.store.database import Store
-from testbed.store.files import SampleList
+from testbed.data.rows import Rows
+from testbed.metrics.softmax import Softmax, softmax
 
-_BOOTSTRAP_RESAMPLES = 200
-_BOOTSTRAP_ELEMENTS = 10_000_000  # larger logits get no interval for a metric that brings none of its own
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outputs:
-    """Logits of the readable images, with their ids, targets and whatever a probe recorded."""
+    """Logits of the readable images, with their rows and whatever was recorded beside them.
 
-    logits: np.ndarray
-    samples: SampleList
-    extras: dict[str, np.ndarray]
-    bad: int = 0
+    What several readers need (predictions, softmax) is computed on first use and goes with the object. Logits of a
+    stored evaluation are mapped into memory, not read.
+    """
+
+    rows: Rows
+    logits: np.ndarray  # (rows, columns)
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # by name; one entry per row each
+    model: str = ""
+    n_bad: int = 0  # images that could not be read, and are not among the rows
+    facts: Mapping[str, Any] = field(default_factory=dict)  # how they were made: device, weights, batch size, ...
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def ids(self) -> np.ndarray:
+        return self.rows.ids
+
+    @property
+    def targets(self) -> np.ndarray:
+        return self.rows.targets
+
+    @property
+    def columns(self) -> int:
+        return int(self.logits.shape[1])
+
+    def take(self, which: np.ndarray) -> Outputs:
+        """Those of some rows, by position or by mask, in memory."""
+        extras = {name: array[which] for name, array in self.extras.items()}
+        return Outputs(self.rows.take(which), self.logits[which], extras, self.model, self.n_bad, self.facts)
+
+    @cached_property
+    def predictions(self) -> np.ndarray:
+        return self.logits.argmax(axis=1)
+
+    @cached_property
+    def correct(self) -> np.ndarray:
+        """Whether the column of the highest logit is the target; False without a label."""
+        return np.asarray(self.predictions == self.targets)
+
+    @cached_property
+    def accuracy(self) -> float | None:
+        """Share of the labelled images that are right, from 0 to 1; None without labels."""
+        labelled = self.targets >= 0
+        return float(self.correct[labelled].mean()) if labelled.any() else None
+
+    def softmax(self, temperature: float = 1.0) -> Softmax:
+        """Probabilities, confidence and entropy at one temperature, kept for the next reader."""
+        return self.once(("softmax", temperature), lambda: softmax(self.logits, temperature))
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """compute(), kept under `key` for whoever needs the same again."""
+        if key not in self._kept:
+            self._kept[key] = compute()
+        return self._kept[key]
+
+    @cached_property
+    def _kept(self) -> dict[Hashable, Any]:
+        return {}
 
 
-def outputs_of(store: Store, registry: Registry, evaluation: queries.Evaluation) -> Outputs:
-    """The stored outputs of an evaluation; those of a derived one are computed from its parent's."""
-    if evaluation.row["logits_path"]:
-        stored = queries.stored_logits(store, evaluation)
-        outputs = Outputs(stored.logits, stored.samples, stored.extras, len(stored.bad_rows))
-        if not len(stored.bad_rows):
-            return outputs
-        return _take(outputs, np.setdiff1d(np.arange(len(stored.logits)), stored.bad_rows))
-    parents = queries.evaluations(store, id=evaluation.row["derived_from_id"] or -1)
-    if not parents:
-        raise StoreError(f"{evaluation.model} on {evaluation.eval_setting} has no logits and no parent that has")
-    setting = registry.eval_setting(evaluation.eval_setting)
-    return derive(outputs_of(store, registry, parents[0]), setting)
-
-
-def derive(parent: Outputs, setting: EvalSetting) -> Outputs:
-    """The rows and columns of the parent's outputs that `setting` takes."""
-    rows = np.arange(len(parent.samples.targets))
-    if setting.idx_subsample_list is not None:
-        # The list may name an image twice; a limited parent may lack some.
-        place = {int(index): row for row, index in enumerate(parent.samples.indices)}
-        rows = np.array([place[i] for i in setting.idx_subsample_list if i in place], dtype=np.int64)
-    targets = parent.samples.targets[rows]
-    if setting.class_sublist is not None:
-        rows, targets = restrict_to_classes(rows, targets, setting.class_sublist)
-    if not len(rows):
-        raise StoreError(f"'{setting.name}' takes none of the images that '{setting.derived_from}' was run on")
-    taken = _take(parent, rows)
-    logits, extras = taken.logits, dict(taken.extras)
-    if setting.class_sublist is not None:
-        if max(setting.class_sublist) >= logits.shape[1]:
-            raise StoreError(
-                f"'{setting.name}' asks for class {max(setting.class_sublist)}, the stored logits of "
-                f"'{setting.derived_from}' have {logits.shape[1]}"
-            )
-        if "extras" in setting.arguments["metrics_fn"]:
-            extras[FULL_PREDICTION] = _among_all(logits, setting.class_sublist)
-        logits = logits[:, list(setting.class_sublist)]
-    samples = SampleList(taken.samples.ids, targets, taken.samples.indices)
-    return Outputs(logits, samples, extras, parent.bad)
-
-
-def _among_all(logits: np.ndarray, class_sublist: Sequence[int]) -> np.ndarray:
-    """The prediction among all columns, as its place in the sublist; past its end for a class outside."""
-    place = np.full(logits.shape[1], len(class_sublist), dtype=np.int64)
-    place[list(class_sublist)] = np.arange(len(class_sublist))
-    return place[logits.argmax(axis=1)]
-
-
-def _take(outputs: Outputs, rows: np.ndarray) -> Outputs:
-    extras = {name: array[rows] for name, array in outputs.extras.items()}
-    return Outputs(outputs.logits[rows], outputs.samples.rows(rows), extras, outputs.bad)
-
-
-def measure(setting: EvalSetting, model: Model | None, outputs: Outputs) -> dict[str, Estimate]:
-    """What the setting's metrics_fn says, each number with an interval where one can be had."""
-    taken = setting.arguments["metrics_fn"]
-
-    def call(logits: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
-        found = call_by_name(
-            setting.metrics_fn,
-            taken,
-            logits=logits,
-            targets=targets,
-            model=model,
-            image_paths=list(outputs.samples.ids),
-            extras=outputs.extras,
-        )
-        if not hasattr(found, "items"):
-            raise EntryError(
-                f"metrics_fn of '{setting.name}' must return a dict of numbers, got {type(found).__name__}"
-            )
-        return dict(found.items())
-
-    targets = outputs.samples.targets
-    found = call(outputs.logits, targets)
-    bare = {name: v for name, v in found.items() if not isinstance(v, Estimate)}
-    # A function of logits and targets alone treats images as exchangeable, so they can be resampled.
-    exchangeable = not taken & {"image_paths", "extras", "model"}
-    intervals: dict[str, tuple[float, float]] = {}
-    if bare and exchangeable and outputs.logits.size <= _BOOTSTRAP_ELEMENTS:
-        logits = np.asarray(outputs.logits)
-
-        def resampled(rows: np.ndarray) -> dict[str, Any]:
-            again = call(logits[rows], targets[rows])
-            return {name: again[name] for name in bare if name in again}
-
-        intervals = bootstrap_rows(resampled, len(targets), _BOOTSTRAP_RESAMPLES)
-
-    def estimate(name: str, value: Any) -> Estimate:
-        if isinstance(value, Estimate):
-            return value
-        low, high = intervals.get(name, (None, None))
-        return Estimate(float(value), low, high, len(targets))
-
-    return {name: estimate(name, value) for name, value in found.items()}
+def joined(parts: Sequence[Outputs]) -> Outputs:
+    """The outputs of one model over consecutive batches as one."""
+    rows = [part.rows for part in parts]
+    together = (np.concatenate([getattr(r, name) for r in rows]) for name in ("ids", "targets", "indices", "numbers"))
+    extras = {name: np.concatenate([part.extras[name] for part in parts]) for name in parts[0].extras}
+    last = parts[-1]
+    return Outputs(
+        Rows(*together), np.concatenate([part.logits for part in parts]), extras, last.model, last.n_bad, last.facts
+    )

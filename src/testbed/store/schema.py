@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from testbed.errors import StoreError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 tables = sa.MetaData()
 
@@ -45,7 +45,8 @@ eval_settings = sa.Table(
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("size", sa.Integer),
     sa.Column("dataset", sa.Text),
-    sa.Column("derived_from", sa.String(255)),
+    sa.Column("logits_from", sa.String(255)),  # the setting whose stored logits it reads
+    sa.Column("images_from", sa.String(255)),  # the setting whose images it shows to the model again
     sa.Column("parent", sa.String(255)),
     sa.Column("tags", sa.JSON, nullable=False),
     sa.Column("created_at", sa.String(32), nullable=False),
@@ -88,6 +89,15 @@ evaluations = sa.Table(
     sa.UniqueConstraint("model_id", "eval_setting_id", "variant", "source", "complete"),
     sqlite_autoincrement=True,  # ids name logits files: none is ever given twice
 )
+# What finds the newest version of a setting, and all models of one setting.
+by_setting = sa.Index(
+    "evaluations_by_setting",
+    evaluations.c.eval_setting_id,
+    evaluations.c.variant,
+    evaluations.c.source,
+    evaluations.c.complete,
+    evaluations.c.model_id,
+)
 
 chunks = sa.Table(
     "chunks",
@@ -111,6 +121,11 @@ metrics = sa.Table(
     sa.Column("ci_low", sa.Double),
     sa.Column("ci_high", sa.Double),
     sa.Column("n", sa.Integer),
+    # What the metric declares of itself (testbed.metrics.estimate.MetricKind); empty where it declares nothing.
+    sa.Column("unit", sa.String(32)),
+    sa.Column("better", sa.String(8)),  # higher or lower
+    sa.Column("lowest", sa.Double),
+    sa.Column("highest", sa.Double),
 )
 
 # Accuracies estimated without labels, in percent. They go with the evaluation whose outputs they were made from.
@@ -131,36 +146,58 @@ estimates = sa.Table(
     sa.Column("made_at", sa.String(32), nullable=False),
 )
 
-_SELECT = """
-SELECT m.name AS model, s.name AS eval_setting, x.name AS metric,
-       x.value AS value, x.ci_low AS ci_low, x.ci_high AS ci_high, x.n AS n{more}
-FROM metrics x
-JOIN evaluations e ON e.id = x.evaluation_id
+_NAMES = """
 JOIN models m ON m.id = e.model_id
-JOIN eval_settings s ON s.id = e.eval_setting_id
-WHERE e.status = 'completed'{where}
-"""
-_NEWEST = " AND s.version = (SELECT MAX(t.version) FROM eval_settings t WHERE t.name = s.name)"
+JOIN eval_settings s ON s.id = e.eval_setting_id"""
+# Whether a newer version of the setting has a completed evaluation of the same variant and source.
+_SUPERSEDED = """CASE WHEN EXISTS (
+    SELECT 1 FROM eval_settings t JOIN evaluations f ON f.eval_setting_id = t.id
+    WHERE t.name = s.name AND t.version > s.version AND f.variant = e.variant AND f.source = e.source AND f.complete
+) THEN 1 ELSE 0 END"""
+# Whether a published result stands beside an own one of the same model, setting and variant.
+_SHADOWED = """CASE WHEN e.source = 'own' THEN 0 WHEN EXISTS (
+    SELECT 1 FROM eval_settings t JOIN evaluations f ON f.eval_setting_id = t.id
+    WHERE t.name = s.name AND f.variant = e.variant AND f.source = 'own' AND f.complete AND f.model_id = e.model_id
+) THEN 1 ELSE 0 END"""
+_WHICH = f"""e.variant AS variant, s.version AS version, e.source AS source,
+       {_SUPERSEDED} AS superseded, {_SHADOWED} AS shadowed"""
+_NUMBERS = """m.name AS model, s.name AS eval_setting, x.name AS metric,
+       x.value AS value, x.ci_low AS ci_low, x.ci_high AS ci_high, x.n AS n,
+       x.unit AS unit, x.better AS better, x.lowest AS lowest, x.highest AS highest"""
 
+# What everybody reads: store/find.py, and outsiders such as notebooks and R. docs/finding-results.md says what the
+# columns mean.
 VIEWS = {
-    # What plots, notebooks and R read: own results on whole settings, newest version of each.
-    "results": _SELECT.format(more="", where=" AND e.variant = '' AND e.source = 'own'" + _NEWEST),
-    # Everything, with what tells the rows apart.
-    "all_results": _SELECT.format(
-        more=", e.variant AS variant, s.version AS version, e.source AS source, x.position AS position,"
-        " e.id AS evaluation_id, e.finished_at AS finished_at",
-        where="",
-    ),
+    # Own results on whole settings, newest version of each.
+    "results": f"""
+SELECT {_NUMBERS}
+FROM metrics x JOIN evaluations e ON e.id = x.evaluation_id{_NAMES}
+WHERE e.complete AND e.variant = '' AND e.source = 'own' AND {_SUPERSEDED} = 0
+""",
+    # Every number, with what tells the rows apart.
+    "all_results": f"""
+SELECT {_NUMBERS}, {_WHICH}, x.position AS position, e.id AS evaluation_id, e.finished_at AS finished_at
+FROM metrics x JOIN evaluations e ON e.id = x.evaluation_id{_NAMES}
+WHERE e.complete
+""",
+    # Every evaluation, whole or not.
+    "all_evaluations": f"""
+SELECT e.id AS id, m.name AS model, s.name AS eval_setting, {_WHICH}, e.status AS status, e.complete AS complete,
+       e.error AS error, e.warning AS warning, e.n_images AS n_images, e.n_bad AS n_bad, e.run_id AS run_id,
+       e.logits_path AS logits_path, e.logits_sha256 AS logits_sha256, e.samples_path AS samples_path,
+       e.derived_from_id AS derived_from_id, e.weights_sha256 AS weights_sha256,
+       e.dataset_fingerprint AS dataset_fingerprint, e.device AS device, e.dtype AS dtype, e.seed AS seed,
+       e.seconds AS seconds, e.images_per_second AS images_per_second, e.created_at AS created_at,
+       e.finished_at AS finished_at, e.provenance AS provenance
+FROM evaluations e{_NAMES}
+""",
     # Accuracies without labels, beside the true ones where there are labels.
-    "label_free": """
+    "label_free": f"""
 SELECT m.name AS model, s.name AS eval_setting, x.set_group AS set_group, x.method AS method, x.value AS estimate,
        x.accuracy AS accuracy, x.source AS source, x.fit AS fit, x.assumes AS assumes,
        x.extrapolates AS extrapolates, x.r2 AS r2, e.variant AS variant
-FROM estimates x
-JOIN evaluations e ON e.id = x.evaluation_id
-JOIN models m ON m.id = e.model_id
-JOIN eval_settings s ON s.id = e.eval_setting_id
-WHERE e.status = 'completed'
+FROM estimates x JOIN evaluations e ON e.id = x.evaluation_id{_NAMES}
+WHERE e.complete
 """,
 }
 
@@ -169,8 +206,30 @@ def _add_estimates(connection: sa.Connection) -> None:
     estimates.create(connection)
 
 
+def _declare_metrics(connection: sa.Connection) -> None:
+    """Whose logits and whose images become two columns, metrics say what they are, and results are found by setting.
+
+    Numbers that were stored before declare nothing, but for accuracies, whose names tell; `db.py --recompute-metrics`
+    declares the rest.
+    """
+    for statement in (
+        "ALTER TABLE eval_settings RENAME COLUMN derived_from TO logits_from",
+        "ALTER TABLE eval_settings ADD COLUMN images_from VARCHAR(255)",
+        "ALTER TABLE metrics ADD COLUMN unit VARCHAR(32)",
+        "ALTER TABLE metrics ADD COLUMN better VARCHAR(8)",
+        "ALTER TABLE metrics ADD COLUMN lowest DOUBLE PRECISION",
+        "ALTER TABLE metrics ADD COLUMN highest DOUBLE PRECISION",
+        "UPDATE metrics SET unit = '%', better = 'higher', lowest = 0, highest = 100"
+        " WHERE name IN ('top1', 'top5', 'accuracy16', 'pm0', 'pm10', 'top1_full1000')",
+        "UPDATE eval_settings SET images_from = logits_from, logits_from = NULL"
+        " WHERE logits_from IS NOT NULL AND CAST(tags AS TEXT) LIKE '%explanations%'",
+    ):
+        connection.execute(sa.text(statement))
+    by_setting.create(connection)
+
+
 # Step i takes a database from schema i to i + 1. Steps are only ever appended.
-MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates}
+MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates, 2: _declare_metrics}
 
 
 def found_version(connection: sa.Connection, where: str) -> int | None:
@@ -208,4 +267,4 @@ def _make_views(connection: sa.Connection) -> None:
 
 def _drop_views(connection: sa.Connection) -> None:
     for name in VIEWS:
-        connection.execute(sa.text(f"DROP VIEW IF EXISTS {name}"))
+        connection.execute(sa.text(f"DROP VIEW IF EXISTS {name}"))  # one of them may be newer than the database

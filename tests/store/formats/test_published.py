@@ -10,9 +10,10 @@ from click.testing import CliRunner
 
 import stored_results
 from shared_data import shared_data
+from stored_results import every_number, results
 from testbed.commands.database import main
 from testbed.stats.intervals import clopper_pearson
-from testbed.store import queries
+from testbed.store.find import model_tags
 from testbed.store.formats import published
 from testbed.store.opening import open_store
 
@@ -37,65 +38,65 @@ def bring(tmp_path):
 
 
 def stored(folder: Path, source: str | None = "paper") -> dict[tuple[str, str], dict]:
-    rows = queries.results(open_store(str(folder / "results.db")), source=source)
-    return {(row["model"], row["eval_setting"]): row for row in rows}
+    rows = results(open_store(str(folder / "results.db")), source=source)
+    return {(row.model, row.eval_setting): row for row in rows}
 
 
 def test_cells_become_completed_results_of_their_source(bring, tmp_path):
     assert bring() == "paper: 4 results of 2 models on 3 eval settings"
     rows = stored(tmp_path)
-    assert {pair: row["value"] for pair, row in rows.items()} == {
+    assert {pair: row.value for pair, row in rows.items()} == {
         ("resnet50", "val"): 76.13,
         ("resnet50", "pgd.l2.eps0.5"): 10.56,
         ("resnet50", "mine"): 50,
         ("alexnet", "val"): 56.522,
     }
-    assert {(row["metric"], row["source"]) for row in rows.values()} == {("top1", "paper")}
+    assert {(row.metric, row.source) for row in rows.values()} == {("top1", "paper")}
     val = rows["resnet50", "val"]
     low, high = clopper_pearson(0.7613 * 50_000, 50_000)
-    assert (val["n"], val["ci_low"], val["ci_high"]) == (50_000, pytest.approx(100 * low), pytest.approx(100 * high))
+    assert (val.n, val.ci_low, val.ci_high) == (50_000, pytest.approx(100 * low), pytest.approx(100 * high))
     unknown = rows["resnet50", "mine"]
-    assert (unknown["n"], unknown["ci_low"]) == (None, None)
+    assert (unknown.n, unknown.ci_low) == (None, None)
 
 
 def test_types_become_tags_beside_those_a_model_has(bring, tmp_path):
     store = open_store(str(tmp_path / "results.db"), create=True)
     store.ensure_model("resnet50", "resnet50", ["imagenet"])
     bring()
-    tags = queries.model_tags(store)
+    tags = model_tags(store)
     assert tags == {"resnet50": ["imagenet", "standard"], "alexnet": ["low_accuracy_cnn"]}
     bring()
-    assert queries.model_tags(store) == tags
+    assert model_tags(store) == tags
 
 
 def test_own_results_of_the_same_names_stay_what_they_are(bring, tmp_path):
     store = open_store(str(tmp_path / "results.db"), create=True)
     stored_results.add(store, "resnet50", "val", 70.0)
     bring()
-    assert {p: r["value"] for p, r in stored(tmp_path, "own").items()} == {("resnet50", "val"): 70.0}
-    assert stored(tmp_path)["resnet50", "val"]["value"] == 76.13
+    assert {p: r.value for p, r in stored(tmp_path, "own").items()} == {("resnet50", "val"): 70.0}
+    assert stored(tmp_path)["resnet50", "val"].value == 76.13
     with store.reading() as connection:
         view = connection.execute(sa.text("SELECT model, eval_setting, value FROM results")).all()
     assert [tuple(row) for row in view] == [("resnet50", "val", 70.0)]
     stored_results.add(store, "alexnet", "mine", 12.0)  # a run after the import
-    assert stored(tmp_path, "own")["alexnet", "mine"]["value"] == 12.0
+    assert stored(tmp_path, "own")["alexnet", "mine"].value == 12.0
     assert ("alexnet", "mine") not in stored(tmp_path)
 
 
 def test_an_import_replaces_the_one_before_and_leaves_other_sources(bring, tmp_path):
     bring()
     bring(source="another paper")
-    first = stored(tmp_path)["resnet50", "val"]["evaluation_id"]
+    first = stored(tmp_path)["resnet50", "val"].evaluation_id
     assert bring("model,val,new\nresnet50,77,5\nthird,,6\n") == (
         "paper: 3 results of 2 models, 1 of them without a type on 2 eval settings"
     )
     rows = stored(tmp_path)
-    assert {pair: row["value"] for pair, row in rows.items()} == {
+    assert {pair: row.value for pair, row in rows.items()} == {
         ("resnet50", "val"): 77,
         ("resnet50", "new"): 5,
         ("third", "new"): 6,
     }
-    assert rows["resnet50", "val"]["evaluation_id"] == first
+    assert rows["resnet50", "val"].evaluation_id == first
     assert len(stored(tmp_path, "another paper")) == 4
 
 
@@ -166,11 +167,11 @@ def test_the_published_table_comes_in_whole(real, tmp_path):
     store = open_store(str(tmp_path / "results.db"), create=True)
     done = published.import_published(store, table, types, "imagenet-testbed")
     assert (done.models, done.settings, done.results, done.without_type) == (338, 213, 71_994 - 26_220, 0)
-    rows = queries.results(store, ["resnet50"], ["val", "imagenet-a"], source="imagenet-testbed")
-    assert {row["eval_setting"]: (row["value"], row["n"]) for row in rows} == {
+    rows = results(store, ["resnet50"], ["val", "imagenet-a"], source="imagenet-testbed")
+    assert {row.eval_setting: (row.value, row.n) for row in rows} == {
         "val": (76.1300048828125, 50_000),
         "imagenet-a": (0.0, 7_500),
     }
-    assert queries.results(store) == []
-    order = sorted({r["model"]: r["evaluation_id"] for r in queries.all_results(store)}.items(), key=lambda x: x[1])
+    assert results(store) == []
+    order = sorted({r.model: r.evaluation_id for r in every_number(store)}.items(), key=lambda x: x[1])
     assert [model for model, _ in order] == list(table.cells)  # the published draws depend on it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from testbed.studies.labelfree.scores import SetOutputs, Source
+from testbed.studies.labelfree.outputs import Source, outputs_from
 
 
 def outputs(n=600, classes=5, signal=2.0, seed=0, features=0, scale=2.0):
@@ -13,11 +13,11 @@ def outputs(n=600, classes=5, signal=2.0, seed=0, features=0, scale=2.0):
     targets = rng.integers(0, classes, n)
     logits = rng.normal(size=(n, classes)) * scale
     logits[np.arange(n), targets] += signal * scale
-    found = None
+    kept = None
     if features:
         centres = np.random.default_rng(99).normal(size=(classes, features))
-        found = (signal * centres[targets] + rng.normal(size=(n, features))).astype(np.float32)
-    return SetOutputs(logits.astype(np.float32), targets, found)
+        kept = (signal * centres[targets] + rng.normal(size=(n, features))).astype(np.float32)
+    return outputs_from(logits.astype(np.float32), targets, kept)
 
 
 def source(**options):

@@ -44,8 +44,8 @@ def test_cifar_10_1_is_estimated_from_agreement_to_about_one_point(which):
         assert (line.slope, line.intercept, line.r2) == pytest.approx(agreement, abs=6e-4)
     alike = gde(source, target, before).accuracies
     guesses = 100 * before, simple.accuracies, paired.accuracies, alike, with_labels.predict(100 * before)
-    found = [np.abs(guess - 100 * after).mean() for guess in guesses]
-    assert found == pytest.approx(misses, abs=6e-3)
+    off = [np.abs(guess - 100 * after).mean() for guess in guesses]
+    assert off == pytest.approx(misses, abs=6e-3)
 
 
 def runs(errors, n=4000, classes=10, seed=0):
@@ -72,16 +72,16 @@ def test_without_a_shift_the_line_is_the_diagonal_and_the_estimate_the_source_ac
     predictions = runs([0.1, 0.2, 0.3, 0.4])
     accuracies = (predictions == 0).mean(axis=1)
     for method in (aline_s, aline_d):
-        found = method(predictions, predictions, accuracies)
-        assert (found.line.slope, found.line.intercept) == pytest.approx((1, 0))
-        assert found.accuracies == pytest.approx(100 * accuracies)
+        estimate = method(predictions, predictions, accuracies)
+        assert (estimate.line.slope, estimate.line.intercept) == pytest.approx((1, 0))
+        assert estimate.accuracies == pytest.approx(100 * accuracies)
 
 
 def test_perfect_models_stay_finite():
     source, target = runs([0, 0, 0.2, 0.3]), runs([0, 0, 0.4, 0.5], seed=1)
     for method in (aline_s, aline_d):
-        found = method(source, target, (source == 0).mean(axis=1)).accuracies
-        assert np.isfinite(found).all() and ((found >= 0) & (found <= 100)).all()
+        estimated = method(source, target, (source == 0).mean(axis=1)).accuracies
+        assert np.isfinite(estimated).all() and ((estimated >= 0) & (estimated <= 100)).all()
 
 
 def test_a_bent_line_is_told():

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import softmax
 
 from shared_data import shared_data
-from stored_results import add
+from stored_results import add, completed, stored_outputs
 from tiny import script
 
 CLASSES = 5
@@ -49,12 +49,8 @@ def autoeval(store, *words):
 
 
 def stored(store, model, name):
-    from testbed.entries.registry import Registry
-    from testbed.store import queries
-    from testbed.store.outputs import outputs_of
-
-    found = outputs_of(store, Registry(), queries.completed(store, model, name))
-    return np.array(found.logits, dtype=float), found.samples.targets
+    kept = stored_outputs(store, completed(store, model, name))
+    return np.array(kept.logits, dtype=float), kept.targets
 
 
 def confidence_and_accuracy(store, name):
@@ -86,15 +82,16 @@ def test_a_score_is_regressed_on_the_fit_sets_as_numpy_does_it(filled):
 
 def test_class_shares_can_be_given_in_a_file(filled, tmp_path):
     """cot-ts told the true shares of a set, against the function it stands for."""
-    from testbed.studies.labelfree.scores import METHODS, SetOutputs, Source
+    from testbed.studies.labelfree.outputs import Source, outputs_from
+    from testbed.studies.labelfree.scores import METHODS
 
     (logits, targets), (clean, labels) = stored(filled, "first", "noise-2"), stored(filled, "first", "clean")
     shares = np.bincount(targets, minlength=CLASSES) / len(targets)
     (tmp_path / "shares.json").write_text(json.dumps(shares.tolist()))
     words = ("--models", "first", "--source", "clean", "--test", "noise-2", "--methods", "cot-ts", "--format", "json")
     told = json.loads(autoeval(filled, *words, "--class-prior", tmp_path / "shares.json").stdout)
-    source = Source.of(SetOutputs(clean.astype(np.float32), labels), shares)
-    expected = METHODS["cot-ts"].compute(SetOutputs(logits.astype(np.float32)), source)
+    source = Source.of(outputs_from(clean.astype(np.float32), labels), shares)
+    expected = METHODS["cot-ts"].compute(outputs_from(logits.astype(np.float32)), source)
     assert told["estimates"][0]["estimate"] == pytest.approx(expected, abs=1e-5)
     assert "cot-ts: assumes the given class shares; fails under label shift (docs/label-free.md)" in told["remarks"]
 
@@ -103,13 +100,13 @@ def test_errors_are_told_per_group_and_pooled(filled):
     done = autoeval(filled, *BASIC, "--methods", "doc", "--format", "json")
     answer = json.loads(done.stdout)
     off = {e["eval_setting"]: e["estimate"] - e["accuracy"] for e in answer["estimates"] if e["method"] == "doc"}
-    found = {e["group"]: e for e in answer["errors"] if e["method"] == "doc"}
+    by_group = {e["group"]: e for e in answer["errors"] if e["method"] == "doc"}
     for group, names in (("noise-*", ["noise-1", "noise-2"]), ("blur-*", ["blur-1", "blur-2"]), ("all", list(off))):
         values = np.array([off[name] for name in names])
-        assert found[group]["rmse"] == pytest.approx(np.sqrt((values**2).mean()), abs=1e-5)
-        assert found[group]["mae"] == pytest.approx(np.abs(values).mean(), abs=1e-5)
-        assert found[group]["bias"] == pytest.approx(values.mean(), abs=1e-5)
-        assert found[group]["n"] == len(names)
+        assert by_group[group]["rmse"] == pytest.approx(np.sqrt((values**2).mean()), abs=1e-5)
+        assert by_group[group]["mae"] == pytest.approx(np.abs(values).mean(), abs=1e-5)
+        assert by_group[group]["bias"] == pytest.approx(values.mean(), abs=1e-5)
+        assert by_group[group]["n"] == len(names)
 
 
 def test_all_methods_that_can_be_used_are_and_the_rest_are_left_out_with_the_reason(filled, tmp_path):

@@ -6,9 +6,10 @@ from shared_data import shared_data
 from testbed.engine.run import run_evaluations
 from testbed.entries.registry import load_registry
 from testbed.options import RunOptions
-from testbed.store import queries
-from testbed.store.outputs import outputs_of
-from testbed.studies.labelfree.scores import METHODS, SetOutputs, Source
+from testbed.store.find import find_one
+from testbed.store.measuring import outputs_of
+from testbed.studies.labelfree.outputs import Source
+from testbed.studies.labelfree.scores import METHODS
 
 pytestmark = pytest.mark.long
 
@@ -22,8 +23,7 @@ def test_resnet_20_has_the_thresholds_measured_elsewhere(store, tmp_path, monkey
         registry, store, ["cifar_resnet20"], ["cifar10-test"], options, devices=["cpu"], quiet=True
     )
     assert not report.failed, report.failed[0].error
-    stored = outputs_of(store, registry, queries.evaluations(store)[0])
-    clean = Source.of(SetOutputs(stored.logits, stored.samples.targets))
+    clean = Source.of(outputs_of(store, registry, find_one(store, "cifar_resnet20", "cifar10-test")))
     assert clean.accuracy == pytest.approx(0.9173)
     assert clean.threshold("negative_entropy") == pytest.approx(-0.393, abs=5e-4)
     assert clean.compat_threshold == pytest.approx(-9.6e-10, rel=1e-2)

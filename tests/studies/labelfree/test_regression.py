@@ -53,11 +53,11 @@ def test_scores_beyond_the_fit_sets_are_marked_and_not_clipped():
 
 def test_errors_are_those_of_scikit_learn_and_scipy():
     predicted, true = case(seed=1)
-    found = errors(predicted, true)
-    assert found.rmse == pytest.approx(root_mean_squared_error(true, predicted))
-    assert found.mae == pytest.approx(mean_absolute_error(true, predicted))
-    assert found.bias == pytest.approx((predicted - true).mean())
-    assert found.rho == pytest.approx(spearmanr(predicted, true).statistic)
+    measured = errors(predicted, true)
+    assert measured.rmse == pytest.approx(root_mean_squared_error(true, predicted))
+    assert measured.mae == pytest.approx(mean_absolute_error(true, predicted))
+    assert measured.bias == pytest.approx((predicted - true).mean())
+    assert measured.rho == pytest.approx(spearmanr(predicted, true).statistic)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -71,9 +71,9 @@ def test_pooled_error_weighs_groups_by_their_sets_as_published(name):
 
 
 def test_groups_keep_their_order_and_a_single_set_has_no_rank_correlation():
-    found = errors_by_group([50, 60, 70], [55, 60, 70], ["b", "a", "a"])
-    assert list(found) == ["b", "a"]
-    assert found["b"].rho is None and found["b"].bias == -5 and found["a"].rmse == 0
+    by_group = errors_by_group([50, 60, 70], [55, 60, 70], ["b", "a", "a"])
+    assert list(by_group) == ["b", "a"]
+    assert by_group["b"].rho is None and by_group["b"].bias == -5 and by_group["a"].rmse == 0
 
 
 @pytest.mark.parametrize(

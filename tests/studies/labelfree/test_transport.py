@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from studies.labelfree.cases import outputs, source
 from scipy.optimize import linprog
 from scipy.sparse import eye, kron, vstack
 
-from testbed.studies.labelfree.scores import METHODS, SetOutputs, Source
+from studies.labelfree.cases import outputs, source
+from testbed.studies.labelfree.outputs import Source
+from testbed.studies.labelfree.scores import METHODS
 from testbed.studies.labelfree.transport import transport_value
 
 
@@ -74,7 +75,7 @@ def test_cot_of_a_set_of_one_class_is_mistaken_unless_told_the_shares():
     """Label shift: the assumption of COT that the docs warn of."""
     clean, drawn = outputs(n=2000, signal=3), outputs(n=2000, signal=3, seed=1)
     ones = drawn.targets == 0
-    shifted = SetOutputs(drawn.logits[ones], drawn.targets[ones])
+    shifted = drawn.take(ones)
     assert shifted.accuracy > 0.9
     assert METHODS["cot"].compute(shifted, Source.of(clean)) < 30
     told = METHODS["cot"].compute(shifted, Source.of(clean, np.eye(5)[0]))

@@ -119,14 +119,15 @@ def test_a_single_fit_set_leaves_the_direct_methods(filled):
 
 def test_agreement_is_of_the_sets_that_all_models_have_in_whatever_order(filled):
     fill(filled, "noise-3", models=("first", "third"))
-    found = []
+    told_in_order = []
     for order in (MODELS, MODELS[::-1]):
         words = ("--models", *order, "--source", "clean", "--test", "noise-*", "--methods", "aline-d", "gde")
         answer = told(filled, *words)
         assert "aline-d, gde: 1 of 3 test sets, which only some of the models have, are left out" in answer["remarks"]
-        found.append({(e["model"], e["eval_setting"], e["method"]): e["estimate"] for e in answer["estimates"]})
-    assert found[0] == pytest.approx(found[1])
-    assert {s for _, s, m in found[0] if m == "gde"} == {"noise-1", "noise-2"}
+        by_key = {(e["model"], e["eval_setting"], e["method"]): e["estimate"] for e in answer["estimates"]}
+        told_in_order.append(by_key)
+    assert told_in_order[0] == pytest.approx(told_in_order[1])
+    assert {s for _, s, m in told_in_order[0] if m == "gde"} == {"noise-1", "noise-2"}
 
 
 def test_models_that_share_no_set_are_told_so(filled):
@@ -163,8 +164,8 @@ def test_agreement_methods_use_the_labelled_images_of_a_partly_labelled_set(fill
     from testbed.studies.labelfree.agreement import aline_s
 
     def rows(name):
-        found = [outputs(name, number, {"clean": 2.5, "noise-1": 1.6}[name]) for number in range(3)]
-        return np.stack([logits.argmax(1) for logits, _ in found]), found[0][1]
+        each = [outputs(name, number, {"clean": 2.5, "noise-1": 1.6}[name]) for number in range(3)]
+        return np.stack([logits.argmax(1) for logits, _ in each]), each[0][1]
 
     for name in ("clean", "noise-1"):
         for number, model in enumerate(MODELS):
@@ -175,11 +176,12 @@ def test_agreement_methods_use_the_labelled_images_of_a_partly_labelled_set(fill
     answer = told(filled, *words)
     (source, labels), (test, truth) = rows("clean"), rows("noise-1")
     expected = aline_s(source[:, :200], test, (source == labels)[:, :200].mean(axis=1)).accuracies
-    found = {(e["model"], e["method"]): e for e in answer["estimates"]}
+    by_method = {(e["model"], e["method"]): e for e in answer["estimates"]}
     for row, model in enumerate(MODELS):
-        assert found[model, "aline-s"]["estimate"] == pytest.approx(expected[row], abs=1e-4)
+        assert by_method[model, "aline-s"]["estimate"] == pytest.approx(expected[row], abs=1e-4)
         accuracy = 100 * (test[row] == truth)[:200].mean()
-        assert found[model, "aline-s"]["accuracy"] == found[model, "doc"]["accuracy"] == pytest.approx(accuracy)
+        accuracies = (by_method[model, method]["accuracy"] for method in ("aline-s", "doc"))
+        assert tuple(accuracies) == pytest.approx((accuracy, accuracy))
 
 
 def test_a_group_of_which_only_some_sets_are_stored_is_told(filled, tmp_path):
@@ -259,6 +261,35 @@ def test_the_advised_command_keeps_limit_and_checkpoint(filled):
     assert "`python eval.py --models first --checkpoint /w/mine.pt --eval-settings clean" in refused(filled, *words)
 
 
+def test_results_that_are_not_of_whole_settings_are_told_in_one_line(store):
+    store.begin_run()
+    for name in ("clean", "noise-1"):
+        fill(store, name, models=("first",), variant="limit=100")
+    fill(store, "elsewhere", models=("first",))  # whole, but nobody asks for it
+    words = (*FIRST, "--test", "noise-1", "--methods", "doc")
+    line = "results with limit=100: there are none of the whole settings"
+    assert told(store, *words)["remarks"].count(line) == 1
+    for style in ("table", "markdown"):
+        assert line in ask(store, *words, style=style).stdout.splitlines()
+    csv = ask(store, *words, style="csv")
+    assert line in csv.stderr.splitlines() and line not in csv.stdout
+    assert "results with limit=100" in told(store, *words, "--variant", "limit=100")["remarks"]
+    for name in ("clean", "noise-1"):
+        fill(store, name, models=("first",))
+    assert not any("results with" in remark for remark in told(store, *words)["remarks"])
+
+
+def test_a_stored_model_means_by_no_variant_what_find_means(store):
+    from testbed.entries.registry import Registry
+    from testbed.studies.labelfree.sets import StoredModel
+
+    store.begin_run()
+    fill(store, "clean", models=("first",), variant="limit=100")
+    assert StoredModel(store, Registry(), "first").variant == "limit=100"
+    fill(store, "noise-1", models=("first",))
+    assert StoredModel(store, Registry(), "first").variant == ""
+
+
 def test_the_first_of_several_reasons_is_told(filled):
     """Features are of no use to who has no sets to fit a line on."""
     answer = told(filled, *FIRST, "--test", "noise-1")
@@ -318,8 +349,6 @@ def test_a_true_accuracy_is_shown_if_any_estimate_of_the_set_knows_it():
     from testbed.studies.labelfree.answers import SetEstimate
     from testbed.studies.labelfree.report import sets_table
 
-    made = [
-        SetEstimate("m", "s", "g", method, "direct", 50.0, accuracy, 1)
-        for method, accuracy in (("doc", None), ("ac", 61.0), ("cot", None))
-    ]
-    assert sets_table(made, "m")[0] == [["s", "61.0", "50.0", "50.0", "50.0"]]
+    same = dict(model="m", eval_setting="s", group="g", kind="direct", value=50.0, evaluation_id=1)
+    estimates = [SetEstimate(method=m, accuracy=a, **same) for m, a in (("doc", None), ("ac", 61.0), ("cot", None))]
+    assert sets_table(estimates, "m")[0] == [["s", "61.0", "50.0", "50.0", "50.0"]]

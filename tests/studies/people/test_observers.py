@@ -8,11 +8,12 @@ from sklearn.metrics import cohen_kappa_score
 
 import tiny
 from shared_data import shared_data
+from stored_results import completed, results
 from testbed.entries.registry import Registry, default_folder
 from testbed.errors import StoreError, TestbedError
 from testbed.metrics.categories16 import NAMES
 from testbed.metrics.shape_bias import CueConflict
-from testbed.store import queries
+from testbed.store.find import model_tags
 from testbed.studies.people import observers
 
 HEADER = ("subj", "session", "trial", "rt", "object_response", "category", "condition", "imagename")
@@ -61,24 +62,24 @@ def test_observers_are_measured_and_queried_like_models(tmp_path, store, registr
     folder, given = people(tmp_path)
     taken = observers.import_decisions(store, registry, folder, "cue-conflict")
     assert [one.name for one in taken] == ["net@decisions", "subject-01", "subject-02"]
-    rows = {r["metric"]: r["value"] for r in queries.results(store, ["subject-01"], ["cue-conflict"])}
+    rows = {r.metric: r.value for r in results(store, ["subject-01"], ["cue-conflict"])}
     shapes = [s for s, _ in STIMULI]
     conflict = [i for i, (s, name) in enumerate(STIMULI) if f"-{s}" not in name]
     assert rows["shape_correct"] == sum(given["subject-01"][i] == shapes[i] for i in conflict)
     assert rows["accuracy16"] == pytest.approx(
         100 * np.mean([a == s for a, s in zip(given["subject-01"], shapes, strict=True)])
     )
-    assert queries.model_tags(store)["subject-01"] == ["observer", "human"]
-    assert queries.completed(store, "net@decisions", "cue-conflict").row["n_images"] == len(STIMULI)
+    assert model_tags(store)["subject-01"] == ["observer", "human"]
+    assert completed(store, "net@decisions", "cue-conflict").n_images == len(STIMULI)
 
 
 def test_stored_answers_can_be_measured_again(tmp_path, store, registry):
-    from testbed.store.formats.exchange import recompute_metrics
+    from testbed.store.write import recompute_metrics
 
     observers.import_decisions(store, registry, people(tmp_path)[0], "cue-conflict")
-    before = queries.results(store)
+    before = results(store)
     assert recompute_metrics(store, registry) == (3, [])
-    assert queries.results(store) == before
+    assert results(store) == before
 
 
 def test_second_import_needs_override_and_source_renames_networks(tmp_path, store, registry):
@@ -124,7 +125,7 @@ def test_only_kept_conditions_of_a_set_count(tmp_path, store, registry):
     assert panel.correct[0].shape == (2, 20)
     every = observers.panel(store, registry, "contrast-16", every_condition=True)
     assert every.conditions == ["c50", "c100"]
-    rows = {r["metric"]: r["value"] for r in queries.results(store, ["subject-02"], ["contrast-16"])}
+    rows = {r.metric: r.value for r in results(store, ["subject-02"], ["contrast-16"])}
     assert rows == {"accuracy16": 0.0, "accuracy16.c100": 100.0, "accuracy16.c50": 0.0}
 
 
@@ -155,13 +156,13 @@ def test_decisions_of_a_model_are_written_in_the_published_format(tmp_path, imag
     assert first[5:] == ["airplane", "NaN", "airplane1-airplane1.png"]
     observers.import_decisions(store, registry, tmp_path / "out", "small")
     names = ("shape_correct", "texture_correct", "neither", "accuracy16", "shape_bias.bear")
-    table = {(r["model"], r["metric"]): r["value"] for r in queries.results(store)}
+    table = {(r.model, r.metric): r.value for r in results(store)}
     for name in names:
         assert table["tiny_wide", name] == table["tiny_wide@decisions", name]
 
 
 def test_published_decisions_give_the_published_integers(store, registry):
     observers.import_decisions(store, registry, shared_data("cue-conflict-decisions"), "cue-conflict")
-    table = {(r["model"], r["metric"]): r["value"] for r in queries.results(store)}
+    table = {(r.model, r.metric): r.value for r in results(store)}
     for name, expected in {"resnet50@decisions": (162, 572, 466), "subject-01": (829, 33, 338)}.items():
         assert tuple(table[name, m] for m in ("shape_correct", "texture_correct", "neither")) == expected

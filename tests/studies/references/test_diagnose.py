@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from shared_data import shared_data
+from stored_results import completed, results
 from testbed import ArrayDataset, EvalSetting, Model, StandardDataset, StandardNormalization, StandardTransform
 from testbed.engine.pools import keep_freed_memory
 from testbed.engine.run import run_evaluations
 from testbed.entries.registry import Registry, default_folder
 from testbed.metrics.shape_bias import CueConflict
 from testbed.options import RunOptions
-from testbed.store import queries
-from testbed.store.outputs import outputs_of
+from testbed.store.measuring import outputs_of
 from testbed.studies.references.diagnose import diagnose
 from testbed.studies.references.table import Check, Reference, check, read_references
 
@@ -72,12 +72,12 @@ def labelled(store, **right):
         name="blank", dataset=ArrayDataset(make=lambda: (pictures(), None)), metrics_fn=lambda logits: {}
     )
     registry = run(store, model(**right), blank)
-    said = outputs_of(store, registry, queries.completed(store, "net", "blank")).logits.argmax(1)
+    said = outputs_of(store, registry, completed(store, "net", "blank")).logits.argmax(1)
     return EvalSetting(name="said", dataset=ArrayDataset(make=lambda: (pictures(), said), num_classes=10))
 
 
 def checks(store, setting, **published):
-    table = {r["metric"]: r["value"] for r in queries.results(store, ["net"], [setting])}
+    table = {r.metric: r.value for r in results(store, ["net"], [setting])}
     references = [Reference(("net",), setting, m, v, 1.0, "planted") for m, v in published.items()]
     return [Check(r, "net", table[r.metric]) for r in references]
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_tried_is_said_and_nothing_is_named_where_nothing_explain
 
     registry.models.add(replace(model(), name="other", classifier_loader=unloadable), "test")
     reference = Reference(("net", "other"), "said", "top1", -500.0, 1.0, "planted")  # no preparation gives this
-    table = {r["metric"]: r["value"] for r in queries.results(store, ["net"], ["said"])}
+    table = {r.metric: r.value for r in results(store, ["net"], ["said"])}
     found = diagnose(store, registry, [Check(reference, "net", table["top1"])], n_images=40, devices=["cpu"])
     assert found.likely == []
     (route,) = [f for f in found.findings if f.cause == "loading route"]
@@ -137,7 +137,7 @@ def test_aggregation_is_tried_on_all_stored_logits(store, image_folder):
     setting = EvalSetting(name="cues", dataset=StandardDataset(path=root), metrics_fn=CueConflict(), resize="whole")
     wide = model(classes=1000, classifier_loader=lambda: scaled())
     registry = run(store, wide, setting)
-    table = {r["metric"]: r["value"] for r in queries.results(store, ["net"], ["cues"])}
+    table = {r.metric: r.value for r in results(store, ["net"], ["cues"])}
     published = {m: table[f"{m}_max"] for m in ("shape_correct", "texture_correct", "neither")}
     assert any(abs(published[m] - table[m]) > 1 for m in published)
     found = diagnose(store, registry, checks(store, "cues", **published), n_images=20, devices=["cpu"])
@@ -167,7 +167,7 @@ def test_wrong_normalisation_of_a_real_network_is_named(store):
         registry, store, ["efficientnet_lite0"], ["cue-conflict"], options, ["cpu"], inline=True, quiet=True
     )
     assert not report.failed
-    compared, _ = check(read_references([default_folder()]), queries.results(store), ["efficientnet_lite0"])
+    compared, _ = check(read_references([default_folder()]), results(store), ["efficientnet_lite0"])
     assert any(not c.inside for c in compared)
     found = diagnose(store, registry, compared, n_images=256, roots=[Path(root)], devices=["cpu"])
     best = found.likely[0]

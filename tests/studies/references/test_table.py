@@ -4,6 +4,7 @@ import pytest
 
 from testbed.entries.registry import Registry, default_folder
 from testbed.errors import StoreError, UnknownName
+from testbed.store.evaluation import Number
 from testbed.studies.references.table import check, read, read_references
 
 HEADER = "model,eval_setting,metric,value,tolerance,source"
@@ -17,7 +18,8 @@ def references(tmp_path, *lines):
 
 
 def stored(**values):
-    return [{"model": name, "eval_setting": "val", "metric": "top1", "value": v} for name, v in values.items()]
+    blank = Number._make([None] * len(Number._fields))
+    return [blank._replace(model=name, eval_setting="val", metric="top1", value=v) for name, v in values.items()]
 
 
 def test_results_inside_and_outside_their_tolerance(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,8 @@ _FUNCTIONS: dict[str, Function] = {
     if hasattr(module, name)
 }
 
+_READ_FILES = ("frost",)  # textures, from the data roots of the run
+
 # In the published order; the last four of ImageNet-C are its extra (validation) corruptions.
 CORRUPTIONS: tuple[str, ...] = tuple(IMAGENET_C)
 BAR_CORRUPTIONS: tuple[str, ...] = tuple(IMAGENET_C_BAR)
@@ -59,7 +61,7 @@ class Corruption:
         if self.size is not None and self.size not in SIZES:
             raise ValueError(f"corruption {self.name!r}: expected size 32, 64, 224 or None, got {self.size!r}")
 
-    def __call__(self, image: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    def __call__(self, image: torch.Tensor, rng: np.random.Generator, data_roots: Sequence[str] = ()) -> torch.Tensor:
         import torch
 
         if image.ndim != 3 or image.shape[0] != 3 or min(image.shape) < 2:
@@ -69,13 +71,14 @@ class Corruption:
             )
         # HWC to look at, but each plane whole in memory: that is what most functions run fastest on.
         planes = np.ascontiguousarray(image.detach().cpu().numpy(), dtype=np.float32)
-        out = self.on_array(planes.transpose(1, 2, 0), rng).transpose(2, 0, 1)
+        out = self.on_array(planes.transpose(1, 2, 0), rng, data_roots).transpose(2, 0, 1)
         return torch.from_numpy(np.ascontiguousarray(out, dtype=np.float32))
 
-    def on_array(self, pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def on_array(self, pixels: np.ndarray, rng: np.random.Generator, data_roots: Sequence[str] = ()) -> np.ndarray:
         """The same on float32 HWC pixels in [0, 1]."""
         _, parameters = self.constants_for(min(pixels.shape[:2]))
-        return _FUNCTIONS[self.name](pixels, rng, **parameters)
+        files = {"data_roots": data_roots} if self.name in _READ_FILES else {}
+        return _FUNCTIONS[self.name](pixels, rng, **parameters, **files)
 
     @property
     def on_batch(self) -> Callable[[torch.Tensor, Generators], torch.Tensor] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -79,13 +80,20 @@ def plasma(side: int, decay: float, rng: np.random.Generator) -> np.ndarray:
     return (clouds / max(clouds.max(), np.finfo(float).tiny)).astype(np.float32)
 
 
-def frost(image: np.ndarray, rng: np.random.Generator, keep: float, weight: float, texture_scale: float) -> np.ndarray:
-    """Add a random cut-out of one of five photographs of frost.
+def frost(
+    image: np.ndarray,
+    rng: np.random.Generator,
+    keep: float,
+    weight: float,
+    texture_scale: float,
+    data_roots: Sequence[str] = (),
+) -> np.ndarray:
+    """Add a random cut-out of one of five photographs of frost, which lie in a folder `frost` of a data root.
 
     A texture smaller than the picture is enlarged until it covers it, where the published program would stop.
     """
     height, width = image.shape[:2]
-    path = str(frost_folder() / _FROST_FILES[rng.integers(len(_FROST_FILES))])
+    path = str(frost_folder(data_roots) / _FROST_FILES[rng.integers(len(_FROST_FILES))])
     rows, columns = _frost_picture(path).shape[:2]
     texture = _frost_texture(path, max(texture_scale, (height + 1) / rows, (width + 1) / columns))
     top = rng.integers(max(texture.shape[0] - height, 1))
@@ -94,10 +102,10 @@ def frost(image: np.ndarray, rng: np.random.Generator, keep: float, weight: floa
     return np.clip(np.float32(keep) * image + np.float32(weight / 255) * crop, 0, 1)
 
 
-def frost_folder() -> Path:
-    """TESTBED_FROST, else the first folder `frost` under the folders of TESTBED_DATA (default: data)."""
+def frost_folder(data_roots: Sequence[str] = ()) -> Path:
+    """TESTBED_FROST, else the first folder `frost` under the data roots of the run, else of TESTBED_DATA or data."""
     named = os.environ.get("TESTBED_FROST")
-    roots = [part for part in (os.environ.get("TESTBED_DATA") or "data").split(os.pathsep) if part]
+    roots = data_roots or [part for part in (os.environ.get("TESTBED_DATA") or "data").split(os.pathsep) if part]
     places = [Path(named)] if named else [Path(root) / "frost" for root in roots]
     for place in places:
         if all((place / name).is_file() for name in _FROST_FILES):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from testbed.data.writing import write_aside
 from testbed.errors import StoreError
 from testbed.metrics.categories16 import NAMES, NO_ANSWER, picture, same_condition
-from testbed.store.files import write_aside
 
 COLUMNS = ("subj", "session", "trial", "rt", "object_response", "category", "condition", "imagename")
 _NO_ANSWER_WORD = "na"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from testbed.data.writing import sha256_of
 from testbed.errors import StoreError
+from testbed.metrics.estimate import ACCURACY
 from testbed.stats.intervals import clopper_pearson
 from testbed.store import schema
 from testbed.store.database import Store, now
-from testbed.store.files import sha256_of
 
 METRIC = "top1"
 # Published settings are no version of ours: runs of the same name begin at 1 and describe their setting themselves.
@@ -244,8 +245,9 @@ def _replace(connection: sa.Connection, source: str, published: Published, wante
     if fresh:
         connection.execute(e.insert(), fresh)
     ids = _stored_pairs(connection, source)
+    common = dict(name=METRIC, position=0, **asdict(ACCURACY))
     metrics = [
-        dict(evaluation_id=ids[pair], name=METRIC, position=0, value=r.value, ci_low=r.ci_low, ci_high=r.ci_high, n=r.n)
+        dict(common, evaluation_id=ids[pair], value=r.value, ci_low=r.ci_low, ci_high=r.ci_high, n=r.n)
         for pair, r in wanted.items()
     ]
     if metrics:

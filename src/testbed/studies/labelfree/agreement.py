@@ -30,10 +30,10 @@ class AgreementEstimate:
 
 def pairwise_agreement(predictions: np.ndarray) -> np.ndarray:
     """(models, models) shares of images on which two models predict the same class; 1 on the diagonal."""
-    found = np.eye(len(predictions))
+    agreement = np.eye(len(predictions))
     for i, row in enumerate(predictions):  # a row at a time: memory of one prediction array
-        found[i] = (predictions == row).mean(axis=1)
-    return found
+        agreement[i] = (predictions == row).mean(axis=1)
+    return agreement
 
 
 def labelled_only(predictions: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -56,6 +56,7 @@ def gde(source: ArrayLike, target: ArrayLike, source_accuracies: ArrayLike) -> A
     """
     _, on_target, accuracies = _checked(source, target, source_accuracies, fewest=2)
     agreement = pairwise_agreement(on_target)
+    # Less 1: a model's agreement with itself is no evidence.
     return AgreementEstimate(100 * (agreement.sum(axis=1) - 1) / (len(accuracies) - 1))
 
 
@@ -82,10 +83,12 @@ def aline_d(source: ArrayLike, target: ArrayLike, source_accuracies: ArrayLike) 
     x, y = pair_agreements(on_source), pair_agreements(on_target)
     line = _agreement_line(on_source, on_target)
     positions = _probit(accuracies, on_source.shape[1])
+    # Row r of `halves` takes the mean over the two models of pair r.
     first, second = np.triu_indices(len(accuracies), k=1)
     halves = np.zeros((len(first), len(accuracies)))
     halves[np.arange(len(first)), first] = halves[np.arange(len(first)), second] = 0.5
     wanted = to_axis(y, "probit") + line.slope * (halves @ positions - to_axis(x, "probit"))
+    # From three models on there are as many pairs as unknowns; with two the system would be underdetermined.
     solved = np.linalg.lstsq(halves, wanted, rcond=None)[0]
     return AgreementEstimate(from_axis(solved, "probit"), line)
 
@@ -103,8 +106,8 @@ def _agreement_line(on_source: np.ndarray, on_target: np.ndarray) -> LineFit:
     shares = _pair_shares(on_source), _pair_shares(on_target)
     line = _line(*shares, on_source.shape[1], on_target.shape[1], "agreement")
     if line.r2 is None or line.r2 < STRAIGHT:
-        found = "undefined" if line.r2 is None else f"{line.r2:.3f}"
-        message = f"agreement line: R2 is {found}, below {STRAIGHT}; its estimates are not to be relied on"
+        r2 = "undefined" if line.r2 is None else f"{line.r2:.3f}"
+        message = f"agreement line: R2 is {r2}, below {STRAIGHT}; its estimates are not to be relied on"
         warnings.warn(message, LabelFreeNote, stacklevel=3)
     return line
 

@@ -29,13 +29,18 @@ class Question:
     class_prior: str | tuple[float, ...] = "source"  # or a share for every class
 
     @property
+    def settings(self) -> tuple[str, ...]:
+        """All words that stand for settings."""
+        return (self.source, *self.fit, *self.test)
+
+    @property
     def prior_in_words(self) -> str:
         """The class prior as a word; given shares by a short checksum."""
         given = self.class_prior
         return given if isinstance(given, str) else f"shares {short_digest(map(repr, given))}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SetEstimate:
     """What one method says about one set, in percent."""
 
@@ -56,6 +61,8 @@ class SetEstimate:
 
 @dataclass
 class Answer:
+    """What comes back; filled set by set."""
+
     named: bool = False  # methods were asked for by name: each must be usable
     estimates: list[SetEstimate] = field(default_factory=list)
     left_out: dict[str, list[str]] = field(default_factory=dict)  # why, and the methods that could not be used
@@ -66,6 +73,7 @@ class Answer:
     ) -> tuple[T, tuple[str, ...]] | None:
         """What the function gives, with the notes it makes; None where the method refuses."""
         try:
+            # Python shows a warning of one place once; here every set must get its own.
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", LabelFreeNote)
                 value = function(*arguments)
@@ -77,7 +85,7 @@ class Answer:
 
     def refuse(self, method: Method, place: str, reason: str) -> None:
         """The method cannot be used: one that was named ends the run, one of `all` is left out."""
-        reason = reason.removeprefix(f"{method.name}: ")
+        reason = reason.removeprefix(f"{method.name}: ")  # the line below names it
         if self.named:
             raise LabelFreeError(f"{method.name} on {place}: {reason}")
         self.leave_out(method, f"on {place}: {reason}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from testbed.store.outputs import Outputs
 from testbed.studies.labelfree.answers import (
     FIT_MEAN,
     NO_CHANGE,
@@ -21,28 +22,33 @@ from testbed.studies.labelfree.answers import (
     described_fit,
 )
 from testbed.studies.labelfree.needs import Sets, usable_methods
-from testbed.studies.labelfree.outputs import LabelFreeError, SetOutputs, Source
+from testbed.studies.labelfree.outputs import LabelFreeError, Source
 from testbed.studies.labelfree.pairs import answer_pairs
 from testbed.studies.labelfree.regression import ScoreLine, fit_score
 from testbed.studies.labelfree.scores import Method
 from testbed.studies.labelfree.sets import StoredModel, StoredSet, partly_stored, shared_sets
 
 
-def answer(models: Sequence[StoredModel], question: Question, step: Callable[[], None] = lambda: None) -> Answer:
+def answer_question(
+    models: Sequence[StoredModel], question: Question, step: Callable[[], None] = lambda: None
+) -> Answer:
     """Every method on every set of every model. `step` is called once per set read."""
     chosen = chosen_methods(question.methods)
-    found = Answer(named=not are_all(question.methods))
-    found.remarks += partly_stored(models, [question.source, *question.fit, *question.test])
+    answer = Answer(named=not are_all(question.methods))
+    answer.remarks += partly_stored(models, question.settings)
     for model in models:
-        _answer_one(model, question, chosen, found, step, place=" of " + model.name if len(models) > 1 else "")
+        sets = Sets.of(model, question)
+        answer.remarks += _seen_before(sets)
+        _OneModel(sets, question, answer, several=len(models) > 1).estimate(chosen, step)
     pairs = [m for m in chosen if m.kind == "pairs"]
     if pairs:
-        answer_pairs(models, question, pairs, found, step)
-    found.remarks = list(dict.fromkeys(found.remarks))
-    if all(e.kind == "baseline" for e in found.estimates):
-        reasons = (f"{', '.join(names)}: {reason}" for reason, names in found.left_out.items())
+        answer_pairs(models, question, pairs, answer, step)
+    # Several models mostly have the same to say of the same sets.
+    answer.remarks = list(dict.fromkeys(answer.remarks))
+    if all(e.kind == "baseline" for e in answer.estimates):
+        reasons = (f"{', '.join(names)}: {reason}" for reason, names in answer.left_out.items())
         raise LabelFreeError("no method can be used; " + "; ".join(reasons))
-    return found
+    return answer
 
 
 def sets_to_read(models: Sequence[StoredModel], question: Question) -> int:
@@ -53,102 +59,124 @@ def sets_to_read(models: Sequence[StoredModel], question: Question) -> int:
     return total
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """The line of one score, if the method is a score, and what fitting it said."""
+
+    line: ScoreLine | None = None
+    notes: tuple[str, ...] = ()
+
+
 @dataclass
-class _Looked:
-    """What the methods say of the sets of one model, and the true accuracies in percent."""
+class _OneModel:
+    """The sets of one model, and what the methods say of each."""
 
+    sets: Sets
+    question: Question
+    answer: Answer
+    several: bool  # the question is about several models: messages name this one
     values: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = field(default_factory=dict)  # by method and set
-    accuracies: dict[str, float | None] = field(default_factory=dict)
+    accuracies: dict[str, float | None] = field(default_factory=dict)  # the true ones in percent, by set
 
+    def estimate(self, chosen: Sequence[Method], step: Callable[[], None]) -> None:
+        """Add the estimates of every usable method, and the baselines, to the answer."""
+        usable = usable_methods(self.sets, self.question, chosen, self.answer)
+        source = Source.of(self.sets.model.outputs(self.sets.source), _prior(self.question.class_prior))
+        self._look(source, usable, step)
+        self._check_labels()
+        for method in usable:
+            fit = self._fit(method)
+            if fit is not None:
+                self.answer.estimates += [self._estimate(one, method, fit) for one in self.sets.test]
+        self.answer.estimates += self._baselines(source)
 
-def _answer_one(
-    model: StoredModel,
-    question: Question,
-    chosen: Sequence[Method],
-    found: Answer,
-    step: Callable[[], None],
-    place: str,
-) -> None:
-    sets = Sets.of(model, question)
-    found.remarks += _seen_before(sets)
-    usable = usable_methods(sets, question, chosen, found)
-    source = Source.of(model.outputs(sets.source), _prior(question.class_prior))
-    looked = _look(sets, source, usable, found, step, place)
-    _check_labels(sets.fit, looked)
-    known = np.array([looked.accuracies[s.name] for s in sets.fit], dtype=float)
-    fitted_on = f"{described_fit(question.fit)} ({len(sets.fit)} sets)"
-    for method in usable:
-        line: ScoreLine | None = None
-        said: tuple[str, ...] = ()
-        if method.kind == "score":
-            scores = [looked.values[method.name, s.name][0] for s in sets.fit]
-            fitted = found.attempt(method, f"the fit sets{place}", fit_score, scores, known)
-            if fitted is None:
-                continue
-            line, said = fitted
-        assumes = question.prior_in_words if method.uses_class_prior else ""
-        found.estimates += [_estimate(model, one, method, looked, line, fitted_on, assumes, said) for one in sets.test]
-    levels = {NO_CHANGE: 100 * source.accuracy} | ({FIT_MEAN: float(known.mean())} if sets.fit else {})
-    for one in sets.test:
-        for name, level in levels.items():
-            told = (model.name, one.name, one.group, name, "baseline", level, looked.accuracies[one.name])
-            found.estimates.append(SetEstimate(*told, one.evaluation.id, fitted_on if name == FIT_MEAN else ""))
+    def _look(self, source: Source, usable: list[Method], step: Callable[[], None]) -> None:
+        """Every usable method on every set. One that refuses a set is no longer usable."""
+        tested = {s.name for s in self.sets.test}
+        for one in self.sets.to_read:
+            outputs = _read(self.sets.model, one, source)
+            self.accuracies[one.name] = None if outputs.accuracy is None else 100 * outputs.accuracy
+            # Fit sets are there for the lines: a direct estimate of them would never be shown.
+            for method in [m for m in usable if one.name in tested or m.kind == "score"]:
+                value = self.answer.attempt(method, one.name + self._place, method.compute, outputs, source)
+                if value is None:
+                    usable.remove(method)  # a line, or an error, over some of the sets would mislead
+                else:
+                    self.values[method.name, one.name] = value
+            step()
 
+    def _fit(self, method: Method) -> _Fit | None:
+        """The line of a score; nothing to fit for other methods; None where no line can be had."""
+        if method.kind != "score":
+            return _Fit()
+        scores = [self.values[method.name, s.name][0] for s in self.sets.fit]
+        fitted = self.answer.attempt(method, f"the fit sets{self._place}", fit_score, scores, self._known)
+        return None if fitted is None else _Fit(*fitted)
 
-def _look(
-    sets: Sets, source: Source, usable: list[Method], found: Answer, step: Callable[[], None], place: str
-) -> _Looked:
-    """Every usable method on every set. One that refuses a set is no longer usable."""
-    looked = _Looked()
-    asked = {s.name for s in sets.test}
-    for one in sets.to_read:
-        outputs = _read(sets.model, one, source)
-        looked.accuracies[one.name] = None if outputs.accuracy is None else 100 * outputs.accuracy
-        for method in [m for m in usable if one.name in asked or m.kind == "score"]:
-            told = found.attempt(method, one.name + place, method.compute, outputs, source)
-            if told is None:
-                usable.remove(method)
-            else:
-                looked.values[method.name, one.name] = told
-        step()
-    return looked
+    def _estimate(self, one: StoredSet, method: Method, fit: _Fit) -> SetEstimate:
+        value, notes = self.values[method.name, one.name]
+        line = fit.line
+        return SetEstimate(
+            model=self.sets.model.name,
+            eval_setting=one.name,
+            group=one.group,
+            method=method.name,
+            kind=method.kind,
+            value=value if line is None else float(line.predict(value)),
+            accuracy=self.accuracies[one.name],
+            evaluation_id=one.evaluation.id,
+            fit="" if line is None else self._fitted_on,
+            assumes=self.question.prior_in_words if method.uses_class_prior else "",
+            extrapolates=line is not None and bool(line.extrapolates(value)),
+            r2=None if line is None else line.r2,
+            notes=(*fit.notes, *notes),
+        )
 
+    def _baselines(self, source: Source) -> list[SetEstimate]:
+        """What anybody could say: nothing changes, or the set is as accurate as the fit sets are on average."""
+        levels = {NO_CHANGE: 100 * source.accuracy}
+        if self.sets.fit:
+            levels[FIT_MEAN] = float(self._known.mean())
+        return [
+            SetEstimate(
+                model=self.sets.model.name,
+                eval_setting=one.name,
+                group=one.group,
+                method=name,
+                kind="baseline",
+                value=level,
+                accuracy=self.accuracies[one.name],
+                evaluation_id=one.evaluation.id,
+                fit=self._fitted_on if name == FIT_MEAN else "",
+            )
+            for one in self.sets.test
+            for name, level in levels.items()
+        ]
 
-def _estimate(
-    model: StoredModel,
-    one: StoredSet,
-    method: Method,
-    looked: _Looked,
-    line: ScoreLine | None,
-    fitted_on: str,
-    assumes: str,
-    said: tuple[str, ...],
-) -> SetEstimate:
-    value, notes = looked.values[method.name, one.name]
-    return SetEstimate(
-        *(model.name, one.name, one.group, method.name, method.kind),
-        value=value if line is None else float(line.predict(value)),
-        accuracy=looked.accuracies[one.name],
-        evaluation_id=one.evaluation.id,
-        fit="" if line is None else fitted_on,
-        assumes=assumes,
-        extrapolates=line is not None and bool(line.extrapolates(value)),
-        r2=None if line is None else line.r2,
-        notes=(*said, *notes),
-    )
+    def _check_labels(self) -> None:
+        unlabelled = [s.name for s in self.sets.fit if self.accuracies[s.name] is None]
+        if unlabelled:
+            raise LabelFreeError(
+                f"--fit: a line needs sets with labels, '{unlabelled[0]}' has none"
+                + (f" ({len(unlabelled)} such sets)" if len(unlabelled) > 1 else "")
+            )
+
+    @property
+    def _known(self) -> np.ndarray:
+        """The accuracies of the fit sets."""
+        return np.array([self.accuracies[s.name] for s in self.sets.fit], dtype=float)
+
+    @property
+    def _fitted_on(self) -> str:
+        return f"{described_fit(self.question.fit)} ({len(self.sets.fit)} sets)"
+
+    @property
+    def _place(self) -> str:
+        return f" of {self.sets.model.name}" if self.several else ""
 
 
 def _prior(wanted: str | tuple[float, ...]) -> str | np.ndarray:
     return wanted if isinstance(wanted, str) else np.array(wanted)
-
-
-def _check_labels(fit: Sequence[StoredSet], looked: _Looked) -> None:
-    unlabelled = [s.name for s in fit if looked.accuracies[s.name] is None]
-    if unlabelled:
-        raise LabelFreeError(
-            f"--fit: a line needs sets with labels, '{unlabelled[0]}' has none"
-            + (f" ({len(unlabelled)} such sets)" if len(unlabelled) > 1 else "")
-        )
 
 
 def _seen_before(sets: Sets) -> list[str]:
@@ -164,11 +192,12 @@ def _seen_before(sets: Sets) -> list[str]:
     return lines
 
 
-def _read(model: StoredModel, one: StoredSet, source: Source) -> SetOutputs:
+def _read(model: StoredModel, one: StoredSet, source: Source) -> Outputs:
+    """A set of other classes ends the run, whatever the methods: the words named a wrong setting."""
     outputs = model.outputs(one)
-    if outputs.classes != source.outputs.classes:
+    if outputs.columns != source.outputs.columns:
         raise LabelFreeError(
-            f"{model.name} gives {outputs.classes} classes on {one.name}, but {source.outputs.classes} on the source: "
+            f"{model.name} gives {outputs.columns} classes on {one.name}, but {source.outputs.columns} on the source: "
             "expected settings of the same classes"
         )
     return outputs

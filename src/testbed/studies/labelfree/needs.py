@@ -33,7 +33,7 @@ class Sets:
         return list({s.name: s for s in [*self.fit, *self.test]}.values())
 
 
-def usable_methods(sets: Sets, question: Question, chosen: Sequence[Method], found: Answer) -> list[Method]:
+def usable_methods(sets: Sets, question: Question, chosen: Sequence[Method], answer: Answer) -> list[Method]:
     """The methods whose needs are met; a method that was named must be, one of `all` is left out with the reason."""
     reasons = _reasons(sets, question, frozenset(need for method in chosen for need in method.needs))
     usable = []
@@ -42,13 +42,14 @@ def usable_methods(sets: Sets, question: Question, chosen: Sequence[Method], fou
             continue
         lacking = [reason for need, reason in reasons.items() if need in method.needs]
         if method.kind == "score" and not sets.fit:
+            # First: recorded arrays would be of no use without a line.
             lacking.insert(0, "a score needs sets with labels to fit a line on: name them with --fit")
         if not lacking:
             usable.append(method)
-        elif found.named:
+        elif answer.named:
             raise LabelFreeError(f"{method.name}: {lacking[0]}")
         else:
-            found.leave_out(method, lacking[0])
+            answer.leave_out(method, lacking[0])
     return usable
 
 
@@ -56,7 +57,8 @@ def _reasons(sets: Sets, question: Question, needs: frozenset[str]) -> dict[str,
     """Why what is stored does not do, by what is needed."""
     reasons = {}
     for need in sorted(needs & _NEEDED.keys()):
-        words = dict.fromkeys([question.source, *question.fit, *question.test])
+        # All settings in one command: features of some sets only would still not do.
+        words = dict.fromkeys(question.settings)
         command = sets.model.eval_command(words, record=need, models=question.models)
         lacking = [s.name for s in [sets.source, *sets.to_read] if need not in sets.model.records(s)]
         if lacking:

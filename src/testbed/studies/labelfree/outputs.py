@@ -1,24 +1,25 @@
-"""What the methods read: the outputs of one model on one set, and its labelled source set, prepared once.
+"""What the methods read: `Outputs` of one model on one set, checked, and the labelled source set of the same model.
 
-What several methods need (softmax, entropy, thresholds) is computed on first use and kept with the object, so a set
-is read once and everything about it is freed with it.
+Beside logits a method may read what was recorded: "features", (n, d), and "rotation", (n, 4, 4), the logits of the
+rotation head for the picture turned by 0, 90, 180 and 270 degrees. What several methods need is kept with the object
+(`Outputs.once`), so a set is read once and freed as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
 
 import numpy as np
 
+from testbed.data.rows import Rows
+from testbed.data.samples import UNKNOWN
 from testbed.errors import TestbedError
 from testbed.metrics.calibration import COLDEST, HOTTEST, fit_temperature
+from testbed.metrics.softmax import Softmax
+from testbed.store.outputs import Outputs
 
-T = TypeVar("T")
-
-_ELEMENTS_AT_ONCE = 4_000_000  # logits turned to float64 at a time
+FEATURES, ROTATION = "features", "rotation"
 
 
 class LabelFreeError(TestbedError):
@@ -29,117 +30,91 @@ class LabelFreeNote(UserWarning):
     """Something the reader of an estimate should know; given with `warnings.warn`."""
 
 
-@dataclass(frozen=True, eq=False)
-class Softmax:
-    """The softmax of a set's logits at one temperature. Sums in float64: entropies of 1e-9 are told apart."""
-
-    probabilities: np.ndarray  # (n, K) float32
-    confidence: np.ndarray  # (n,) the largest probability
-    entropy: np.ndarray  # (n,) in nats
-
-    @property
-    def negative_entropy(self) -> np.ndarray:
-        return -self.entropy
-
-    @cached_property
-    def single_precision_negative_entropy(self) -> np.ndarray:
-        """-H from float32 probabilities, as autoeval_baselines has it: p = 1 - 1e-10 counts as 1 there."""
-        from scipy.special import entr
-
-        return -entr(self.probabilities).sum(axis=1)
+# ---- outputs that enter the study ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class SetOutputs:
-    """What is stored of one model on one set of n images and K classes."""
+def outputs_from(
+    logits: np.ndarray,
+    targets: np.ndarray | None = None,
+    features: np.ndarray | None = None,
+    rotation: np.ndarray | None = None,
+) -> Outputs:
+    """Checked outputs from arrays: for tests, scripts and logits from elsewhere. Without targets all are UNKNOWN."""
+    places = np.arange(len(np.atleast_1d(logits)))
+    labels = np.full(len(places), UNKNOWN) if targets is None else targets
+    arrays = {FEATURES: features, ROTATION: rotation}
+    extras = {name: values for name, values in arrays.items() if values is not None}
+    return checked(Outputs(Rows(places.astype(np.str_), labels, places), logits, extras))
 
-    logits: np.ndarray  # (n, K)
-    targets: np.ndarray | None = None  # (n,) class indices, -1 where unknown; None where all are
-    features: np.ndarray | None = None  # (n, d)
-    rotation: np.ndarray | None = None  # (n, 4, 4) logits of the rotation head, picture turned by 0, 90, 180, 270
 
-    def __post_init__(self) -> None:
-        if self.logits.ndim != 2 or len(self.logits) < 1 or self.logits.shape[1] < 2:
-            raise LabelFreeError(f"expected logits of shape (images, at least 2 classes), got {self.logits.shape}")
-        for name in ("targets", "features", "rotation"):
-            values, n = getattr(self, name), len(self.logits)
-            if values is not None and len(values) != n:
-                raise LabelFreeError(f"expected {name} of {n} images, as many as logits, got {len(values)}")
-        if self.features is not None and self.features.ndim != 2:
-            raise LabelFreeError(f"expected features of shape (images, dimensions), got {self.features.shape}")
-        if self.rotation is not None and self.rotation.shape[1:] != (4, 4):
-            raise LabelFreeError(f"expected rotation logits of shape (images, 4, 4), got {self.rotation.shape}")
+def checked(outputs: Outputs) -> Outputs:
+    """The same outputs, if their arrays fit together. Values are looked at later: a method reads only some of them."""
+    logits, n = outputs.logits, len(outputs.logits) if outputs.logits.ndim else 0
+    if logits.ndim != 2 or n < 1 or logits.shape[1] < 2:
+        raise LabelFreeError(f"expected logits of shape (images, at least 2 classes), got {logits.shape}")
+    features, rotation = outputs.extras.get(FEATURES), outputs.extras.get(ROTATION)
+    for name, values in (("targets", outputs.targets), (FEATURES, features), (ROTATION, rotation)):
+        if values is not None and len(values) != n:
+            raise LabelFreeError(f"expected {name} of {n} images, as many as logits, got {len(values)}")
+    if features is not None and features.ndim != 2:
+        raise LabelFreeError(f"expected features of shape (images, dimensions), got {features.shape}")
+    if rotation is not None and rotation.shape[1:] != (4, 4):
+        raise LabelFreeError(f"expected rotation logits of shape (images, 4, 4), got {rotation.shape}")
+    return outputs
 
-    def __len__(self) -> int:
-        return len(self.logits)
 
-    @property
-    def classes(self) -> int:
-        return self.logits.shape[1]
+def check_finite(outputs: Outputs, what: str) -> None:
+    """Refuse NaN and infinity in what a method reads: "logits", "features" or "rotation"."""
+    values = outputs.logits if what == "logits" else recorded(outputs, what)
+    outputs.once(("finite", what), lambda: _refuse_not_finite(what, values))
 
-    @cached_property
-    def predictions(self) -> np.ndarray:
-        return self.logits.argmax(axis=1)
 
-    @cached_property
-    def accuracy(self) -> float | None:
-        """Share of the labelled images that are right (0..1); None without labels."""
-        if self.targets is None or not (known := self.targets >= 0).any():
-            return None
-        return float((self.predictions[known] == self.targets[known]).mean())
+def recorded(outputs: Outputs, what: str) -> np.ndarray:
+    """The array that was kept beside the logits."""
+    if what not in outputs.extras:
+        raise LabelFreeError(f"expected {what} of the set, got none; evaluate it again with {what} recorded")
+    return np.asarray(outputs.extras[what])
 
-    @cached_property
-    def log_sum_exp(self) -> np.ndarray:
-        """(n,) log of the sum of exp(logits): the negative energy."""
-        return np.concatenate([_shifted(part, 1.0)[1] for _, part in _parts(self.logits)])
 
-    def softmax(self, temperature: float = 1.0) -> Softmax:
-        """Softmax of logits / temperature, kept."""
-        return self.once(("softmax", temperature), lambda: _softmax(self.logits, temperature))
+def _refuse_not_finite(what: str, values: np.ndarray) -> None:
+    """One image with NaN or infinity would spoil the number of the whole set."""
+    # The sum tells whether all are finite, without an array of booleans as large as the outputs.
+    if not np.isfinite(values.sum(dtype=np.float64)):
+        rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+        raise LabelFreeError(f"expected finite {what}, got NaN or infinity for {len(rows)} images, first row {rows[0]}")
 
-    def check(self, what: str) -> None:
-        """Refuse NaN and infinity in what a method reads: "logits", "features" or "rotation"."""
-        self.once(("finite", what), lambda: _check_finite(what, getattr(self, what)))
 
-    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """compute(), kept under `key` for whoever needs the same again."""
-        if key not in self._kept:
-            self._kept[key] = compute()
-        return self._kept[key]
-
-    @cached_property
-    def _kept(self) -> dict[Hashable, Any]:
-        return {}
+# ---- the source set ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
     """The labelled clean set of the same model, and what the methods take from it. Make it with `Source.of`."""
 
-    outputs: SetOutputs  # its labelled images only
+    outputs: Outputs  # its labelled images only
     accuracy: float  # 0..1
     temperature: float  # of least NLL on these images
     class_prior: np.ndarray  # (K,) class shares that transport assumes of every target set
 
     @classmethod
-    def of(cls, outputs: SetOutputs, class_prior: np.ndarray | str = "source") -> Source:
+    def of(cls, outputs: Outputs, class_prior: np.ndarray | str = "source") -> Source:
         """`class_prior`: "source" (the shares of its labels), "uniform", or one share per class."""
-        if outputs.accuracy is None or outputs.targets is None:
+        outputs, labelled = checked(outputs), outputs.targets >= 0
+        if not labelled.any():
             raise LabelFreeError("the source set needs labels, got none; choose a labelled setting as the source")
-        known = outputs.targets >= 0
-        if outputs.targets.max() >= outputs.classes:
-            raise LabelFreeError(f"expected targets below {outputs.classes} classes, got {outputs.targets.max()}")
-        if not known.all():
-            kept = (None if a is None else a[known] for a in (outputs.features, outputs.rotation))
-            outputs = SetOutputs(outputs.logits[known], outputs.targets[known], *kept)
-        _check_finite("logits of the source", outputs.logits)
-        targets = np.asarray(outputs.targets)
-        prior = _prior(class_prior, targets, outputs.classes)
-        return cls(outputs, float(outputs.accuracy or 0), fit_temperature(outputs.logits, targets), prior)
+        if outputs.targets.max() >= outputs.columns:
+            raise LabelFreeError(f"expected targets below {outputs.columns} classes, got {outputs.targets.max()}")
+        if not labelled.all():
+            outputs = outputs.take(labelled)
+        _refuse_not_finite("logits of the source", outputs.logits)
+        assert outputs.accuracy is not None  # there are labels
+        prior = _prior(class_prior, outputs.targets, outputs.columns)
+        return cls(outputs, outputs.accuracy, fit_temperature(outputs.logits, outputs.targets), prior)
 
     @property
     def temperature_at_bound(self) -> bool:
-        """Whether the NLL still falls at the end of the search; where every image is right it falls for ever."""
+        """Whether the temperature is no minimum: the NLL still falls at the end of the search."""
+        # Where every image is right, colder is always better: there is no minimum to find.
         return self.accuracy == 1 or not 1.01 * COLDEST < self.temperature < 0.99 * HOTTEST
 
     def threshold(self, score: str, temperature: float = 1.0) -> float:
@@ -159,26 +134,35 @@ class Source:
 
         There `sort(s)[ceil(accuracy * n)]`, which ends in an IndexError for accuracy 1; here the last value.
         """
-        values = np.sort(self.outputs.softmax().single_precision_negative_entropy)
+        values = np.sort(single_precision_negative_entropy(self.outputs.softmax()))
         return float(values[min(self._right, len(values) - 1)])
 
     @cached_property
     def feature_moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance (n - 1) of the source features."""
-        if self.outputs.features is None:
+        if FEATURES not in self.outputs.extras:
             raise LabelFreeError("the source set has no features; evaluate it again with features recorded")
-        _check_finite("features of the source", self.outputs.features)
-        return moments(self.outputs.features)
+        features = recorded(self.outputs, FEATURES)
+        _refuse_not_finite("features of the source", features)
+        return moments(features)
 
     @cached_property
     def feature_axes(self) -> tuple[np.ndarray, np.ndarray]:
         """Eigenvalues and eigenvectors of that covariance."""
         values, vectors = np.linalg.eigh(self.feature_moments[1])
+        # A covariance has no negative eigenvalue; a computed one may, by rounding.
         return np.maximum(values, 0), vectors
 
     @cached_property
     def _right(self) -> int:
-        return int((self.outputs.predictions == self.outputs.targets).sum())
+        return int(self.outputs.correct.sum())
+
+
+def single_precision_negative_entropy(softmax: Softmax) -> np.ndarray:
+    """(n,) -H from float32 probabilities, as autoeval_baselines has it: p = 1 - 1e-10 counts as 1 there."""
+    from scipy.special import entr
+
+    return -entr(softmax.probabilities).sum(axis=1)
 
 
 def moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -187,13 +171,6 @@ def moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise LabelFreeError(f"a covariance of features needs at least 2 images, got {len(features)}")
     values = np.asarray(features, dtype=np.float64)
     return values.mean(axis=0), np.atleast_2d(np.cov(values, rowvar=False))
-
-
-def _check_finite(what: str, values: np.ndarray) -> None:
-    """Refuse outputs with NaN or infinity: one image would spoil the number of the whole set."""
-    if not np.isfinite(values.sum(dtype=np.float64)):
-        rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-        raise LabelFreeError(f"expected finite {what}, got NaN or infinity for {len(rows)} images, first row {rows[0]}")
 
 
 def _prior(wanted: np.ndarray | str, targets: np.ndarray, classes: int) -> np.ndarray:
@@ -210,34 +187,3 @@ def _prior(wanted: np.ndarray | str, targets: np.ndarray, classes: int) -> np.nd
             f"expected finite class shares that are not negative, got numbers from {shares.min():g} to {shares.max():g}"
         )
     return shares / shares.sum()
-
-
-def _parts(logits: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """The rows in blocks, each with its first row: a set of a thousand classes needs no second copy in float64."""
-    rows = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
-    return [(start, logits[start : start + rows]) for start in range(0, len(logits), rows)]
-
-
-def _shifted(logits: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities and log-sum-exp of some rows, in float64."""
-    scaled = logits.astype(np.float64)
-    if temperature != 1:
-        scaled /= temperature
-    total = scaled.max(axis=1)
-    scaled -= total[:, None]
-    more = np.log(np.exp(scaled).sum(axis=1))
-    scaled -= more[:, None]
-    return scaled, total + more
-
-
-def _softmax(logits: np.ndarray, temperature: float) -> Softmax:
-    n, classes = logits.shape
-    found = Softmax(np.empty((n, classes), dtype=np.float32), np.empty(n), np.empty(n))
-    for start, part in _parts(logits):
-        rows = slice(start, start + len(part))
-        log_p, _ = _shifted(part, temperature)
-        p = np.exp(log_p)
-        found.probabilities[rows] = p
-        found.confidence[rows] = p.max(axis=1)
-        found.entropy[rows] = -np.einsum("ij,ij->i", p, log_p)
-    return found

@@ -15,13 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
+from testbed.data.samples import UNKNOWN
 from testbed.stats.fits import LineFit
-from testbed.studies.labelfree.agreement import accuracies_of, accuracy_line, labelled_only
+from testbed.studies.labelfree.agreement import AgreementEstimate, accuracies_of, accuracy_line, labelled_only
 from testbed.studies.labelfree.answers import NO_CHANGE, Answer, SetEstimate, are_all, chosen_methods, described_models
 from testbed.studies.labelfree.outputs import LabelFreeError
 from testbed.studies.labelfree.pairs import for_so_many
+from testbed.studies.labelfree.scores import Method
 
 _ENDINGS = (".json", ".npy", ".npz", ".txt", ".csv")
+# What numpy and zipfile raise for files that are cut short, empty or of another kind.
 _UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
@@ -41,19 +44,19 @@ def answer_from_files(
     before, after = accuracies_of(on_source, known), accuracies_of(on_test, truth)
     if before is None:
         raise LabelFreeError(f"{labels} has no labels, all are below 0: the source set needs them")
-    found, said = Answer(named=not are_all(methods)), []
-    for method in for_so_many(len(names), chosen, found):
-        told = found.attempt(method, test.name, method.function, on_source, on_test, before)
-        if told is None:
+    answer, lines = Answer(named=not are_all(methods)), []
+    for method in for_so_many(len(names), chosen, answer):
+        attempted = answer.attempt(method, test.name, method.function, on_source, on_test, before)
+        if attempted is None:
             continue
-        values, line = told[0].accuracies, told[0].line
-        found.estimates += _estimates(names, test, method.name, "pairs", values, after, line.r2 if line else None)
-        if line is not None:
-            said = [f"agreement line: {_in_words(line)}"]
+        estimate: AgreementEstimate = attempted[0]
+        answer.estimates += _estimates(names, test, method, estimate, after)
+        if estimate.line is not None:
+            lines = [f"agreement line: {_in_words(estimate.line)}"]  # both methods fit the same one
     if after is not None:
-        said += _accuracy_line(before, after, on_source.shape[1], int((truth >= 0).sum()))
-    found.estimates += _estimates(names, test, NO_CHANGE, "baseline", 100 * before, after)
-    return found, said
+        lines += _accuracy_line(before, after, on_source.shape[1], int((truth >= 0).sum()))
+    answer.estimates += _estimates(names, test, None, AgreementEstimate(100 * before), after)
+    return answer, lines
 
 
 def _accuracy_line(before: np.ndarray, after: np.ndarray, n_source: int, n_test: int) -> list[str]:
@@ -69,7 +72,7 @@ def read_numbers(path: Path) -> np.ndarray:
         if path.suffix == ".json":
             values = np.asarray(json.loads(path.read_text(encoding="utf-8")))
         elif path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
+            with np.load(path, allow_pickle=False) as arrays:  # a pickle of a stranger can run code
                 if not arrays.files:
                     raise ValueError("it holds no array")
                 values = arrays["labels"] if "labels" in arrays.files else arrays[arrays.files[0]]
@@ -88,6 +91,7 @@ def _shared_names(source: Path, test: Path, models: Sequence[str]) -> list[str]:
     for folder in (source, test):
         if not folder.is_dir():
             raise LabelFreeError(f"--predictions: expected two folders with a file per model, {folder} is none")
+    # Only names in both folders: published folders do not always hold the same models.
     both = {p.name for p in source.iterdir()} & {p.name for p in test.iterdir()}
     names = sorted(n for n in both if n.endswith(_ENDINGS))
     chosen = [n for n in names if not models or any(fnmatchcase(Path(n).stem, m) for m in models)]
@@ -104,27 +108,31 @@ def _read_set(folder: Path, names: Sequence[str], labels: Path | None) -> tuple[
     for name, row in zip(names, rows, strict=True):
         if len(row) != n:
             raise LabelFreeError(f"{folder / name}: expected {n} predictions as in {names[0]}, got {len(row)}")
-    known = np.full(n, -1) if labels is None else read_numbers(labels)
-    if len(known) != n:
-        raise LabelFreeError(f"{labels} has {len(known)} labels, the predictions in {folder} {n}")
-    return np.stack(rows), known
+    targets = np.full(n, UNKNOWN) if labels is None else read_numbers(labels)
+    if len(targets) != n:
+        raise LabelFreeError(f"{labels} has {len(targets)} labels, the predictions in {folder} {n}")
+    return np.stack(rows), targets
 
 
 def _estimates(
-    names: Sequence[str],
-    test: Path,
-    method: str,
-    kind: str,
-    values: np.ndarray,
-    accuracies: np.ndarray | None,
-    r2: float | None = None,
+    names: Sequence[str], test: Path, method: Method | None, estimate: AgreementEstimate, true: np.ndarray | None
 ) -> list[SetEstimate]:
-    true = [None] * len(names) if accuracies is None else [100 * float(a) for a in accuracies]
+    """One per model, by a method or, without one, by assuming that nothing changes."""
     stems = [Path(name).stem for name in names]
-    assumes = described_models(stems) if kind == "pairs" else ""
     return [
-        SetEstimate(n, test.name, test.name, method, kind, float(v), a, evaluation_id=-1, assumes=assumes, r2=r2)
-        for n, v, a in zip(stems, values, true, strict=True)
+        SetEstimate(
+            model=stem,
+            eval_setting=test.name,
+            group=test.name,
+            method=NO_CHANGE if method is None else method.name,
+            kind="baseline" if method is None else method.kind,
+            value=float(estimate.accuracies[row]),
+            accuracy=None if true is None else 100 * float(true[row]),
+            evaluation_id=-1,  # nothing of it is stored
+            assumes="" if method is None else described_models(stems),
+            r2=None if estimate.line is None else estimate.line.r2,
+        )
+        for row, stem in enumerate(stems)
     ]
 
 

@@ -58,6 +58,7 @@ def fit_score(scores: ArrayLike, accuracies: ArrayLike) -> ScoreLine:
             f"a line needs at least 2 fit sets with different scores, got {len(x)} with {len(np.unique(x))} different"
         )
     slope, intercept = (float(v) for v in least_squares(x, y))
+    # ptp first: equal accuracies can differ from their computed mean by rounding.
     spread = float(((y - y.mean()) ** 2).sum()) if np.ptp(y) else 0.0
     if not spread:
         message = f"the fit sets are all {y[0]:.1f} % accurate: a line through them says that of every set"

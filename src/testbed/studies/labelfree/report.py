@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from testbed.studies.labelfree.agreement import STRAIGHT
 from testbed.studies.labelfree.answers import SetEstimate
-from testbed.studies.labelfree.regression import errors, errors_by_group
+from testbed.studies.labelfree.regression import Errors, errors, errors_by_group
 from testbed.studies.labelfree.scores import METHODS
 
-_MOST_COLUMNS = 8
+_MOST_COLUMNS = 8  # beside five of the method's own: about what a page has room for
 _KINDS = ("score", "direct", "pairs", "baseline")
 
 
@@ -28,6 +28,7 @@ def error_tables(estimates: Sequence[SetEstimate]) -> list[ErrorTable]:
     models, groups = _names(labelled, "model"), _names(labelled, "group")
     if len(models) < 2:
         return [_error_table("", labelled, "group")] if labelled else []
+    # With one group a table of each model would repeat a column of the last one.
     own = [[e for e in labelled if e.model == model] for model in models] if len(groups) > 1 else []
     tables = [_error_table(f" of {part[0].model}", part, "group") for part in own]
     return [*tables, _error_table(f" of {len(models)} models", labelled, "model")]
@@ -58,11 +59,15 @@ def _error_table(of: str, labelled: Sequence[SetEstimate], kind: str) -> ErrorTa
         parts = errors_by_group(told, true, [getattr(e, kind) for e in own])
         row: dict[str, object] = {"method": method, "kind": own[0].kind}
         row |= {name: parts[name].rmse if name in parts else None for name in columns}
-        p = errors(told, true)
-        rows.append(row | {"sets": p.n, "RMSE": p.rmse, "MAE": p.mae, "bias": p.bias, "rho": p.rho})
+        pooled = errors(told, true)  # all sets alike, as published: not the mean over groups
+        rows.append(row | _columns(pooled))
     each = f"of each {kind}, then " if columns else ""
     title = f"Errors{of} in percentage points: RMSE {each}over all sets"
     return ErrorTable(title, sorted(rows, key=lambda row: _KINDS.index(str(row["kind"]))))
+
+
+def _columns(pooled: Errors) -> dict[str, object]:
+    return {"sets": pooled.n, "RMSE": pooled.rmse, "MAE": pooled.mae, "bias": pooled.bias, "rho": pooled.rho}
 
 
 def error_details(estimates: Sequence[SetEstimate]) -> list[dict[str, object]]:
@@ -73,7 +78,7 @@ def error_details(estimates: Sequence[SetEstimate]) -> list[dict[str, object]]:
         own = [e for e in labelled if (e.model, e.method) == (model, method)]
         told, true = [e.value for e in own], [float(e.accuracy or 0) for e in own]
         parts = errors_by_group(told, true, [e.group for e in own]) | {"all": errors(told, true)}
-        rows += [{"model": model, "method": method, "group": group, **vars(found)} for group, found in parts.items()]
+        rows += [{"model": model, "method": method, "group": group, **vars(part)} for group, part in parts.items()]
     return rows
 
 
@@ -116,7 +121,8 @@ def _table(
     by_place = {(name(e), e.method): e for e in estimates}
     rows = []
     true: dict[str, float | None] = {}
-    for e in estimates:  # the first that is known
+    # The first that is known: models may have been run on a set before and after it was labelled.
+    for e in estimates:
         true[name(e)] = e.accuracy if true.get(name(e)) is None else true[name(e)]
     for label, accuracy in true.items():
         cells = [by_place.get((label, method)) for method in methods]
@@ -140,7 +146,7 @@ def remarks(estimates: Sequence[SetEstimate], class_prior: str | tuple[float, ..
     lines += _agreement_lines(estimates)
     notes: dict[str, set[str]] = {}
     for e in estimates:
-        for note in e.notes if e.kind != "pairs" else ():
+        for note in e.notes if e.kind != "pairs" else ():  # theirs is R2, which has a line already
             notes.setdefault(note, set()).add(e.eval_setting)
     lines += [f"{note} ({len(sets)} set{'s' if len(sets) > 1 else ''})" for note, sets in notes.items()]
     return lines

@@ -6,16 +6,17 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 import numpy as np
 
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError, UnknownName, near_names
-from testbed.store import queries
 from testbed.store.database import Store
-from testbed.store.outputs import Outputs, outputs_of
-from testbed.studies.labelfree.outputs import LabelFreeError, SetOutputs
+from testbed.store.evaluation import OWN, Evaluation, Provenance
+from testbed.store.find import evaluation_by_id, find, meant_variant, model_names
+from testbed.store.measuring import outputs_of
+from testbed.store.outputs import Outputs
+from testbed.studies.labelfree.outputs import LabelFreeError, checked
 
 _GLOB = "*?["
 
@@ -26,23 +27,28 @@ class StoredSet:
 
     name: str
     group: str
-    evaluation: queries.Evaluation
+    evaluation: Evaluation
 
 
 class StoredModel:
-    """The completed evaluations of one model, by setting."""
+    """The completed evaluations of one model, by setting.
 
-    def __init__(self, store: Store, registry: Registry, name: str, variant: str = "") -> None:
+    Only own ones: published results have no logits. A variant and version that are not said mean what they mean in
+    `testbed.store.find`.
+    """
+
+    def __init__(self, store: Store, registry: Registry, name: str, variant: str | None = None) -> None:
         self.name = name
-        self._store, self._registry, self._variant = store, registry, variant
-        found = queries.evaluations(store, model=name, variant=variant)
-        # In order of version, so that the newest of a setting stays.
-        self._by_setting = {e.eval_setting: e for e in found if e.status == "completed"}
-        self._parents: dict[int, queries.Evaluation] = {}  # those asked for
+        self.variant = meant_variant(store, [name], source=OWN) if variant is None else variant
+        self._store, self._registry = store, registry
+        self._by_setting = {e.eval_setting: e for e in find(store, [name], variant=self.variant, source=OWN)}
+        self._parents: dict[int, Evaluation] = {}  # those asked for
 
     def find(self, words: Sequence[str]) -> list[StoredSet]:
-        """The stored sets of these names, globs, groups and tags. A set's group is the word that first named it; sets
-        of `autoeval:FOLDER` are grouped by the folder they lie in."""
+        """The stored sets of these names, globs, groups and tags.
+
+        A set's group is the word that first named it; sets of `autoeval:FOLDER` are grouped by the folder they lie in.
+        """
         sets: dict[str, StoredSet] = {}
         for word in words:
             names = self._named(word)
@@ -51,10 +57,10 @@ class StoredModel:
         return list(sets.values())
 
     def one(self, name: str) -> StoredSet:
-        found = self.find([name])
-        if len(found) != 1:
-            raise UnknownName(f"--source: expected one setting, '{name}' stands for {len(found)}")
-        return found[0]
+        sets = self.find([name])
+        if len(sets) != 1:
+            raise UnknownName(f"--source: expected one setting, '{name}' stands for {len(sets)}")
+        return sets[0]
 
     def declared_and_stored(self, word: str) -> tuple[int, int]:
         """How many settings of the registry a word stands for, and how many of these have results."""
@@ -67,7 +73,8 @@ class StoredModel:
         if self._checkpoint:
             words = [*words[:3], self.name.rpartition("@")[0], "--checkpoint", self._checkpoint]
         words += ["--eval-settings", *settings, *(["--record", record] if record else [])]
-        for part in self._variant.split(",") if self._variant else ():
+        # A variant is spelled as the options that made it: limit=500,seed=3.
+        for part in self.variant.split(",") if self.variant else ():
             option, _, value = part.partition("=")
             words += [f"--{option}", value]
         return shlex.join(words)
@@ -75,16 +82,10 @@ class StoredModel:
     @property
     def _checkpoint(self) -> str | None:
         """The weights file that a model stored as NAME@FILE was evaluated with."""
-        facts = next((e.row["provenance"] or {} for e in self._by_setting.values()), {})
-        return facts.get("checkpoint")
+        return next((e.provenance.checkpoint for e in self._by_setting.values()), None)
 
     def _declared(self, word: str) -> list[str]:
-        if word in self._by_setting:
-            return [word]
-        try:
-            return self._registry.expand_eval_settings([word])
-        except UnknownName:
-            return []
+        return [word] if word in self._by_setting else _declared(self._registry, word)
 
     def _named(self, word: str) -> list[str]:
         if word in self._by_setting:
@@ -102,38 +103,33 @@ class StoredModel:
 
     @property
     def _of_variant(self) -> str:
-        return f" with {self._variant}" if self._variant else ""
+        return f" with {self.variant}" if self.variant else ""
 
-    def stored_outputs(self, wanted: StoredSet) -> Outputs:
-        return outputs_of(self._store, self._registry, wanted.evaluation)
-
-    def outputs(self, wanted: StoredSet) -> SetOutputs:
-        """Read from the store; what is mapped into memory goes with the object."""
-        stored = self.stored_outputs(wanted)
-        extras = {n: np.asarray(stored.extras[n]) for n in ("features", "rotation") if n in stored.extras}
-        return SetOutputs(np.asarray(stored.logits), stored.samples.targets, **extras)
+    def outputs(self, wanted: StoredSet) -> Outputs:
+        return checked(outputs_of(self._store, self._registry, wanted.evaluation))
 
     def records(self, wanted: StoredSet) -> frozenset[str]:
         """Which arrays lie beside the set's logits."""
-        return frozenset(self._provenance(wanted).get("recorded", ()))
+        return frozenset(self._provenance(wanted).recorded)
 
     def rotation_head(self, wanted: StoredSet) -> str:
         """The checksum of the head that made the set's rotation logits; empty where it was not kept."""
-        return str(self._provenance(wanted).get("rotation_head", {}).get("sha256", ""))
+        return self._provenance(wanted).rotation_head.get("sha256", "")
 
-    def _provenance(self, wanted: StoredSet) -> dict[str, Any]:
+    def _provenance(self, wanted: StoredSet) -> Provenance:
         """Where the arrays come from; those of a derived set lie with its parent's."""
+        # Kept by id: a thousand derived sets share a parent, and each would be a query.
         evaluation = wanted.evaluation
-        while (parent := evaluation.row["derived_from_id"]) is not None:
+        while (parent := evaluation.derived_from_id) is not None:
             if parent not in self._parents:
-                (self._parents[parent],) = queries.evaluations(self._store, id=parent)
+                self._parents[parent] = evaluation_by_id(self._store, parent)
             evaluation = self._parents[parent]
-        return evaluation.row["provenance"] or {}
+        return evaluation.provenance
 
 
 def stored_models(store: Store, registry: Registry, words: Iterable[str]) -> list[str]:
     """The models with a row in the database that these names, globs, groups and tags stand for."""
-    known = queries.model_names(store)
+    known = model_names(store)
     names: list[str] = []
     for word in words:
         try:
@@ -141,15 +137,29 @@ def stored_models(store: Store, registry: Registry, words: Iterable[str]) -> lis
         except UnknownName:
             declared = []
         matching = [n for n in known if n == word or fnmatchcase(n, word)]
-        found = [n for n in dict.fromkeys([*declared, *matching]) if n in known]
-        if not found:
+        stored = [n for n in dict.fromkeys([*declared, *matching]) if n in known]
+        if not stored:
             hint = near_names(word, known) or "; `python db.py --list-models-db` lists those that have results"
             raise UnknownName(f"no model '{word}' in the {store.where}{hint}")
-        names += found
+        names += stored
     return list(dict.fromkeys(names))
 
 
+def meant_settings(registry: Registry, words: Iterable[str]) -> list[str]:
+    """Names and globs as `testbed.store.find` takes them, which knows no groups, tags or setting strings."""
+    return list(dict.fromkeys(name for word in words for name in [word, *_declared(registry, word)]))
+
+
+def _declared(registry: Registry, word: str) -> list[str]:
+    """The settings of the registry that a word stands for; a stored one may be declared no longer."""
+    try:
+        return registry.expand_eval_settings([word])
+    except UnknownName:
+        return []
+
+
 def _group(word: str, name: str) -> str:
+    # A folder of a benchmark is one test set of the paper, whatever word named it here.
     if name.startswith("autoeval:") and "/" in name:
         return name.split("/")[-2]
     return word
@@ -157,40 +167,39 @@ def _group(word: str, name: str) -> str:
 
 def partly_stored(models: Sequence[StoredModel], words: Iterable[str]) -> list[str]:
     """Which words stand for more settings than there are results of."""
-    found: dict[tuple[str, int, int], list[str]] = {}
+    partly: dict[tuple[str, int, int], list[str]] = {}  # the models of each word and counts
     for word in dict.fromkeys(words):
         for model in models:
             declared, stored = model.declared_and_stored(word)
             if 0 < stored < declared:
-                found.setdefault((word, stored, declared), []).append(model.name)
+                partly.setdefault((word, stored, declared), []).append(model.name)
     return [
         f"{stored} of {declared} sets of {word} are stored"
         + ("" if len(names) == len(models) else f" for {', '.join(names)}")
-        for (word, stored, declared), names in found.items()
+        for (word, stored, declared), names in partly.items()
     ]
 
 
 def shared_sets(models: Sequence[StoredModel], words: Sequence[str]) -> list[list[StoredSet]]:
     """The sets that all models have, each as one evaluation per model."""
-    found = [{s.name: s for s in model.find(words)} for model in models]
-    return [[sets[name] for sets in found] for name in found[0] if all(name in sets for sets in found)]
+    by_model = [{s.name: s for s in model.find(words)} for model in models]
+    return [[sets[name] for sets in by_model] for name in by_model[0] if all(name in sets for sets in by_model)]
 
 
 def predictions_of(models: Sequence[StoredModel], sets: Sequence[StoredSet]) -> tuple[np.ndarray, np.ndarray]:
-    """(models, n) predicted classes on one set, and its labels, -1 where unknown; the models must have seen the same
-    images."""
-    rows, ids, targets, classes = [], None, None, 0
+    """(models, n) predicted classes on one set, and its labels; the models must have seen the same images."""
+    # One model at a time: only predictions are kept, not the logits of all models.
+    rows: list[np.ndarray] = []
     for model, one in zip(models, sets, strict=True):
-        stored = model.stored_outputs(one)
-        if ids is None:
-            ids, targets, classes = stored.samples.ids, stored.samples.targets, stored.logits.shape[1]
-        elif not np.array_equal(ids, stored.samples.ids):
+        outputs = model.outputs(one)
+        if not rows:
+            ids, targets, columns = outputs.ids, outputs.targets, outputs.columns
+        elif not np.array_equal(ids, outputs.ids):
             raise LabelFreeError(f"{models[0].name} and {model.name} were run on different images of {one.name}")
-        elif stored.logits.shape[1] != classes:
+        elif outputs.columns != columns:
             raise LabelFreeError(
-                f"agreement needs models of the same classes: {models[0].name} has {classes}, "
-                f"{model.name} has {stored.logits.shape[1]}"
+                f"agreement needs models of the same classes: {models[0].name} has {columns}, "
+                f"{model.name} has {outputs.columns}"
             )
-        rows.append(stored.logits.argmax(axis=1))
-    assert targets is not None
+        rows.append(outputs.predictions)
     return np.stack(rows), targets

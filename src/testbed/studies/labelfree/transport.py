@@ -27,6 +27,7 @@ def transport_value(gains: np.ndarray, shares: np.ndarray) -> float:
 
     `gains`: (n, K) in [0, 1]. `shares`: (K,) with sum 1. Exact up to the jitter.
     """
+    # One row per class, (K, n): every step below looks at one class over all images.
     columns = np.random.default_rng(0).uniform(-_JITTER, _JITTER, gains.T.shape)
     columns += gains.T
     wanted = len(gains) * np.asarray(shares, dtype=np.float64)
@@ -42,6 +43,7 @@ def _prices(columns: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.nda
     """
     classes, n = columns.shape
     prices = np.zeros(classes)
+    # The best offers of the classes before and after k are carried along: a sweep takes K steps, not K * K.
     after = np.full((classes + 1, n), -np.inf)  # the best offer among classes k, k + 1, ...
     off = np.inf
     for _ in range(_SWEEPS):
@@ -111,6 +113,7 @@ class _Moves:
         waiting = distance.copy()  # distances of classes that are not final yet
         while surplus[end := int(waiting.argmin())] >= -_LEAST:
             waiting[end] = np.inf
+            # Losses at the current prices are not negative, but for rounding: Dijkstra's algorithm may be used.
             through = distance[end] + np.maximum(self.loss[end] + self.prices[end] - self.prices, 0)
             closer = through < distance
             distance[closer] = waiting[closer] = through[closer]

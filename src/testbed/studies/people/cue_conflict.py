@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from testbed.data.folders import StandardDataset
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
-from testbed.entries.registry import Registry
-from testbed.errors import EntryError, TestbedError
+from testbed.errors import EntryError
 from testbed.metrics.categories16 import AGGREGATIONS, decide
 from testbed.metrics.estimate import Estimate
 from testbed.metrics.shape_bias import CueConflict, cue_metrics, cues
+from testbed.models.modes import modes_kept
 from testbed.models.processors import read_processor
-from testbed.store.outputs import Outputs, outputs_of
+from testbed.store.outputs import Outputs
 
 _SETTING = "cue-conflict"
 
@@ -81,46 +79,22 @@ class CueConflictEvaluator:
         neither_correct, total_evaluated, shape_bias_by_category, non_conflict_accuracy, accuracy, aggregation,
         preprocessing.
         """
-        training = getattr(self._network, "training", False)
-        try:
-            outputs = self._outputs(verbose)
-        finally:
-            if training:
-                self._network.train()
-        shapes, textures = cues(list(outputs.samples.ids))
+        with modes_kept([self._network]):
+            outputs = self._outputs()
+        shapes, textures = cues(list(outputs.ids))
         metrics = cue_metrics(decide(outputs.logits, self.aggregation), shapes, textures)
         results = self._results(metrics)
         if verbose:
             print(report(results))
         return results
 
-    def _outputs(self, verbose: bool) -> Outputs:
-        from testbed.engine.run import run_evaluations
+    def _outputs(self) -> Outputs:
+        from testbed.engine.predict import predict_all
+        from testbed.models.classifier import LoadedModel
         from testbed.options import RunOptions
-        from testbed.store import queries
-        from testbed.store.opening import open_store
 
-        registry = Registry()
-        registry.models.add(self._model, "CueConflictEvaluator")
-        registry.eval_settings.add(self._setting, "CueConflictEvaluator")
-        with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
-            store = open_store(str(Path(folder) / "results.db"), create=True)
-            report = run_evaluations(
-                registry,
-                store,
-                [self._model.name],
-                [_SETTING],
-                RunOptions(cache_gb=0, workers=self._workers),
-                devices=[self._device],
-                inline=True,
-                quiet=not verbose,
-            )
-            if report.failed:
-                raise TestbedError(report.failed[0].error)
-            stored = outputs_of(store, registry, queries.completed(store, self._model.name, _SETTING))
-            outputs = Outputs(stored.logits[:].copy(), stored.samples, {})  # in memory: the files go with the folder
-            store.engine.dispose()
-        return outputs
+        options = RunOptions(cache_gb=0, workers=self._workers)
+        return predict_all(LoadedModel(self._model, self._device, options), self._setting, options)
 
     def _results(self, metrics: dict[str, Estimate]) -> dict[str, Any]:
         bias = metrics["shape_bias"]

@@ -6,25 +6,26 @@ model's logits does so with theirs.
 
 from __future__ import annotations
 
-import json
 import math
-import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from testbed.data.rows import Rows
+from testbed.data.writing import safe_name
 from testbed.entries.registry import Registry
-from testbed.errors import StoreError, UnknownName, near_names
+from testbed.errors import StoreError
 from testbed.metrics import consistency
 from testbed.metrics.categories16 import decide, picture, places
-from testbed.store import files, queries
 from testbed.store.database import Store
+from testbed.store.evaluation import OWN, Evaluation
+from testbed.store.find import find, matches, nothing_found
 from testbed.store.formats.decisions import Decisions, Trial, answers, read_folder, write_csv
-from testbed.store.formats.exchange import MANIFEST, import_logits
-from testbed.store.outputs import outputs_of
+from testbed.store.measuring import measure, outputs_of
+from testbed.store.outputs import Outputs
+from testbed.store.write import add_eval_setting, write_outputs
 
 PEOPLE = "subject-*"
 SOURCE = "decisions"
@@ -48,52 +49,46 @@ def import_decisions(
 
     People keep their names. A network becomes name@source, so that it never stands for a run of that model here.
     """
-    from testbed.engine.recording import add_eval_setting
-
     entry = registry.eval_setting(setting)
     if not hasattr(entry.metrics_fn, "conditions"):
         raise StoreError(f"--import-decisions: '{setting}' is not measured by decisions among the 16 categories")
-    found = read_folder(folder)
-    taken, manifest = [], []
-    with tempfile.TemporaryDirectory(prefix="testbed-") as temporary:
-        for decisions in found:
+    observers = read_folder(folder)
+    add_eval_setting(store, registry, setting)
+    taken = []
+    store.begin_run()
+    try:
+        for decisions in observers:
             name = decisions.observer if decisions.is_person else f"{decisions.observer}@{source or SOURCE}"
-            item = _as_logits(Path(temporary), name, decisions)
-            provenance = {"decisions": list(decisions.files), "source": source or None}
-            manifest.append({**_nothing_known(), **item, "eval_setting": setting, "version": entry.version})
-            manifest[-1]["provenance"] = provenance
             tags = ["observer", "human"] if decisions.is_person else ["observer"]
             store.ensure_model(name, None if decisions.is_person else decisions.observer, tags)
+            outputs = _as_outputs(name, decisions)
+            write_outputs(
+                store,
+                name,
+                (setting, entry.version),
+                outputs,
+                measure(entry, None, outputs),
+                override=override,
+                provenance={"decisions": list(decisions.files), "source": source or None, "imported": True},
+            )
             taken.append(Imported(name, len(decisions.trials)))
-        (Path(temporary) / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-        add_eval_setting(store, registry, setting)
-        import_logits(store, registry, Path(temporary), override)
+    finally:
+        store.end_run()
     return taken
 
 
-def _nothing_known() -> dict[str, Any]:
-    keys = ("weights_sha256", "dataset_fingerprint", "device", "dtype", "seed", "seconds", "images_per_second")
-    return {**dict.fromkeys(keys), "variant": "", "metrics": []}
-
-
-def _as_logits(folder: Path, name: str, decisions: Decisions) -> dict[str, Any]:
-    """A file as --save-logits would have written it."""
+def _as_outputs(name: str, decisions: Decisions) -> Outputs:
+    """Answers as logits of the 16 categories, with what else was told of each trial beside them."""
     trials = decisions.trials
-    path = folder / f"{files.safe_name(name)}.npz"
-    np.savez(
-        path,
-        allow_pickle=False,
-        logits=answers(trials),
-        targets=places(t.category for t in trials),
-        image_paths=np.array([t.id for t in trials]),
-        indices=np.arange(len(trials)),
-        session=np.array([t.session for t in trials]),
-        trial=np.array([t.trial for t in trials]),
-        reaction_seconds=np.array([t.seconds for t in trials]),
-        condition=np.array([t.condition for t in trials]),
-        image_name=np.array([t.image for t in trials]),
-    )
-    return {"file": path.name, "sha256": files.sha256_of(path), "model": name}
+    rows = Rows(np.array([t.id for t in trials]), places(t.category for t in trials), np.arange(len(trials)))
+    told = {
+        "session": np.array([t.session for t in trials]),
+        "trial": np.array([t.trial for t in trials]),
+        "reaction_seconds": np.array([t.seconds for t in trials]),
+        "condition": np.array([t.condition for t in trials]),
+        "image_name": np.array([t.image for t in trials]),
+    }
+    return Outputs(rows, answers(trials), told, name)
 
 
 # ---- out -------------------------------------------------------------------------------------------------
@@ -104,31 +99,29 @@ def export_decisions(
     registry: Registry,
     setting: str,
     folder: Path,
-    models: Collection[str] | None = None,
+    models: Sequence[str] | None = None,
     aggregation: str = "mean",
 ) -> list[Path]:
     """One CSV per observer in the published format, for model-vs-human's own tools."""
     written = []
     for evaluation in _evaluations(store, setting, models):
-        path = folder / f"{files.safe_name(setting)}_{files.safe_name(evaluation.model)}_session-1.csv"
+        path = folder / f"{safe_name(setting)}_{safe_name(evaluation.model)}_session-1.csv"
         write_csv(path, evaluation.model, trials_of(store, registry, evaluation, aggregation))
         written.append(path)
     return written
 
 
-def trials_of(
-    store: Store, registry: Registry, evaluation: queries.Evaluation, aggregation: str = "mean"
-) -> list[Trial]:
+def trials_of(store: Store, registry: Registry, evaluation: Evaluation, aggregation: str = "mean") -> list[Trial]:
     """The decisions behind a stored evaluation; those that were imported come with all they came with."""
     outputs = outputs_of(store, registry, evaluation)
     try:
         responses = decide(outputs.logits, aggregation).tolist()
-        shown = [picture(str(id_)) for id_ in outputs.samples.ids]
+        shown = [picture(str(id_)) for id_ in outputs.ids]
     except ValueError as error:
         raise StoreError(f"{evaluation.model} on {evaluation.eval_setting}: {error}") from error
     extras = outputs.extras
     trials = []
-    for row, (id_, what, response) in enumerate(zip(outputs.samples.ids, shown, responses, strict=True)):
+    for row, (id_, what, response) in enumerate(zip(outputs.ids, shown, responses, strict=True)):
         if "image_name" in extras:
             told = (str(extras["session"][row]), int(extras["trial"][row]), float(extras["reaction_seconds"][row]))
             condition, image = str(extras["condition"][row]), str(extras["image_name"][row])
@@ -140,20 +133,15 @@ def trials_of(
     return trials
 
 
-def _evaluations(store: Store, setting: str, models: Collection[str] | None) -> list[queries.Evaluation]:
-    """The newest completed evaluation of each model that has been run on the whole setting; models may be globs."""
-    known = queries.eval_setting_names(store)
-    if setting not in known:
-        raise UnknownName(f"no eval setting '{setting}' in the {store.where}{near_names(setting, known)}")
-    found = [e for e in queries.evaluations(store, eval_setting=setting, variant="") if e.status == "completed"]
-    newest = {e.model: e for e in found}  # they come in the order of their versions
+def _evaluations(store: Store, setting: str, models: Sequence[str] | None) -> list[Evaluation]:
+    """The own evaluation of each model on the setting; models may be globs, each of which must match something."""
     for pattern in models or ():
-        if not any(queries.matches(name, [pattern]) for name in newest):
-            raise UnknownName(f"no results of model '{pattern}' on '{setting}'{near_names(pattern, newest)}")
-    chosen = [e for name, e in newest.items() if queries.matches(name, models or None)]
-    if not chosen:
-        raise StoreError(f"no model has been run on '{setting}'")
-    return chosen
+        if not find(store, [pattern], [setting], source=OWN):
+            raise nothing_found(store, [pattern], [setting], source=OWN)
+    evaluations = find(store, models or None, [setting], source=OWN)
+    if not evaluations:
+        raise nothing_found(store, models or None, [setting], source=OWN)
+    return evaluations
 
 
 # ---- together --------------------------------------------------------------------------------------------
@@ -169,14 +157,14 @@ class Panel:
     correct: list[np.ndarray]
 
     def rows(self, pattern: str) -> list[int]:
-        return [i for i, name in enumerate(self.observers) if queries.matches(name, [pattern])]
+        return [i for i, name in enumerate(self.observers) if matches(name, [pattern])]
 
 
 def panel(
     store: Store,
     registry: Registry,
     setting: str,
-    models: Collection[str] | None = None,
+    models: Sequence[str] | None = None,
     aggregation: str = "mean",
     every_condition: bool = False,
 ) -> Panel:
@@ -226,7 +214,7 @@ def compare_with_people(
         if not crowd:
             raise StoreError(f"no observer matches '{people}' on '{p.setting}': db.py --import-decisions takes some in")
     everywhere = set.intersection(*(set(p.observers) for p in panels))
-    models = [n for n in panels[0].observers if n in everywhere and not queries.matches(n, [people])]
+    models = [n for n in panels[0].observers if n in everywhere and not matches(n, [people])]
     compared = []
     if all(len(crowd) > 1 for crowd in crowds):
         drawn = [

@@ -20,11 +20,13 @@ from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.registry import Registry
 from testbed.errors import TestbedError
 from testbed.metrics.categories16 import RULES
-from testbed.store import queries
 from testbed.store.database import Store
-from testbed.store.outputs import Outputs, measure, outputs_of
+from testbed.store.evaluation import OWN
+from testbed.store.find import find_one
+from testbed.store.measuring import measure, outputs_of
+from testbed.store.outputs import Outputs
 from testbed.studies.references.table import Check
-from testbed.studies.references.trials import Trial, rows_of, run, trials_of
+from testbed.studies.references.trials import Trial, run, trials_of
 
 IMAGES = 320
 _FINALISTS, _MORE = 3, 5  # what comes nearest is run again on five times as many images
@@ -83,16 +85,16 @@ def diagnose(
 ) -> Diagnosis:
     """Try what may explain the checks of one pair, of which at least one is outside its tolerance."""
     name, setting_name = checks[0].model, checks[0].reference.eval_setting
-    evaluation = queries.completed(store, name, setting_name)
+    evaluation = find_one(store, name, setting_name, source=OWN)
     stored = outputs_of(store, registry, evaluation)
     setting = registry.runnable(setting_name)
-    checkpoint = (evaluation.row["provenance"] or {}).get("checkpoint")
+    checkpoint = evaluation.provenance.checkpoint
     entry = registry.model(name.removesuffix(f"@{Path(checkpoint).stem}") if checkpoint else name)
     roots = roots or data_roots()
     trials = {(t.cause, t.change): t for t in trials_of(registry, entry, setting, checks, roots)}
 
     def tried(trial: Trial, n: int) -> Finding:
-        scale = _Scale(checks, setting, stored, _spread(stored.samples.targets, n))
+        scale = _Scale(checks, setting, stored, _spread(stored.targets, n))
         tell(f"{trial.cause}: {trial.change}, {len(scale.rows):,} images")
         try:
             return scale.finding(trial.cause, trial.change, run(trial, scale.indices, checkpoint, roots, devices))
@@ -129,9 +131,9 @@ class _Scale:
         self.checks = [c for c in checks if c.value is not None]
         self.setting = setting
         self.rows = rows
-        self.indices = stored.samples.indices[rows]
+        self.indices = stored.rows.indices[rows]
         self.factor = len(stored.logits) / len(rows)
-        self._before = rows_of(stored, rows)
+        self._before = stored.take(rows)
 
     def finding(self, cause: str, change: str, after: Outputs) -> Finding:
         differences = self._differences(after)
@@ -149,7 +151,7 @@ class _Scale:
         names = [c.reference.metric for c in self.checks]
 
         def difference(rows: np.ndarray) -> np.ndarray:
-            one, other = (self._values(rows_of(o, rows), names) for o in (after, self._before))
+            one, other = (self._values(o.take(rows), names) for o in (after, self._before))
             return one - other
 
         n = len(self.rows)
@@ -190,7 +192,7 @@ def _aggregations(checks: Sequence[Check], setting: EvalSetting, stored: Outputs
         return
     checks = [c for c in checks if c.value is not None]
     for rule in RULES:
-        values = decided(stored.logits, list(stored.samples.ids), rule)
+        values = decided(stored.logits, list(stored.ids), rule)
         plain = {c.reference.metric: _plain(c.reference.metric) for c in checks}
         if not set(plain.values()) <= set(values):  # a number of one category, or of one condition
             return

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from testbed.errors import StoreError, UnknownName, near_names
-from testbed.store.queries import matches
+from testbed.store.evaluation import Number
+from testbed.store.find import matches
 
 COLUMNS = ("model", "eval_setting", "metric", "value", "tolerance", "source")
 FOLDER = "references"
@@ -79,17 +79,17 @@ def _reference(row: Sequence[str], where: str) -> Reference:
 
 
 def check(
-    references: Sequence[Reference], results: Sequence[Mapping[str, Any]], models: Sequence[str] = ()
+    references: Sequence[Reference], results: Sequence[Number], models: Sequence[str] = ()
 ) -> tuple[list[Check], list[Reference]]:
     """Stored results beside their references, and the references nothing is stored for.
 
-    `results` are rows of the results view; `models` are names or globs, all where none is given.
+    `models` are names or globs, all where none is given.
     """
     known = {name for r in references for name in r.models}
     for pattern in models:
         if not any(matches(name, [pattern]) for name in known):
             raise UnknownName(f"no published numbers of model '{pattern}'{near_names(pattern, known)}")
-    stored = {(r["model"], r["eval_setting"], r["metric"]): r["value"] for r in results}
+    stored = {(r.model, r.eval_setting, r.metric): r.value for r in results}
     checks: list[Check] = []
     missing: list[Reference] = []
     for reference in references:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,8 +15,7 @@ from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model, StandardNormalization
 from testbed.entries.registry import Registry
 from testbed.errors import TestbedError
-from testbed.store import queries
-from testbed.store.outputs import Outputs, outputs_of
+from testbed.store.outputs import Outputs
 from testbed.studies.references.table import Check
 
 _NORMALISATIONS: dict[str, StandardNormalization | None] = {
@@ -109,40 +107,14 @@ def run(
 ) -> Outputs:
     """The trial's outputs on these images of the dataset, by the code every evaluation goes through."""
     from testbed.engine.devices import chosen_devices
-    from testbed.engine.run import run_evaluations
+    from testbed.engine.predict import predict_all
+    from testbed.models.classifier import LoadedModel
     from testbed.options import RunOptions
-    from testbed.store.opening import open_store
 
     chosen = [int(i) for i in indices]
-    setting = replace(trial.setting, idx_subsample_list=chosen, derived_from=None, size=None, controls=())
-    object.__setattr__(setting, "noise_key", trial.setting.noise_key)
-    registry = Registry()
-    registry.models.add(trial.model, "diagnosis")
-    registry.eval_settings.add(setting, "diagnosis")
-    with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
-        store = open_store(str(Path(folder) / "results.db"), create=True)
-        options = RunOptions(
-            data_roots=tuple(map(str, roots)), cache_gb=0, chunk_size=len(indices), checkpoint=checkpoint
-        )
-        report = run_evaluations(
-            registry,
-            store,
-            [trial.model.name],
-            [setting.name],
-            options,
-            devices=list(devices or chosen_devices())[:1],
-            inline=True,
-            quiet=True,
-        )
-        if report.failed:
-            raise TestbedError(report.failed[0].error)
-        (pair,) = report.plan.pairs
-        outputs = outputs_of(store, registry, queries.completed(store, pair.stored_model, setting.name))
-        kept: Outputs = rows_of(outputs, np.arange(len(outputs.logits)))  # in memory: the files go with the folder
-        store.engine.dispose()
-    return kept
-
-
-def rows_of(outputs: Outputs, rows: np.ndarray) -> Outputs:
-    extras = {name: array[rows] for name, array in outputs.extras.items()}
-    return Outputs(np.asarray(outputs.logits)[rows], outputs.samples.rows(rows), extras)
+    setting = replace(
+        trial.setting, idx_subsample_list=chosen, size=None, controls=(), noise_from=trial.setting.noise_key
+    )
+    options = RunOptions(data_roots=tuple(map(str, roots)), cache_gb=0, checkpoint=checkpoint)
+    device = next(iter(devices or chosen_devices()))
+    return predict_all(LoadedModel(trial.model, device, options), setting, options)

@@ -6,15 +6,17 @@ import json
 import numpy as np
 import pytest
 
-from stored_results import add, add_published
+from stored_results import add, add_published, completed, evaluations, results
 from testbed import ArrayDataset, EvalSetting, accuracy_topk
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError, UnknownName
 from testbed.metrics.estimate import Estimate
-from testbed.store import manage, queries
-from testbed.store.formats.exchange import export_results, import_logits, recompute_metrics, save_logits
+from testbed.store import manage
+from testbed.store.formats.logits import import_logits, save_logits
+from testbed.store.formats.tables import export_results
+from testbed.store.measuring import outputs_of
 from testbed.store.opening import open_store
-from testbed.store.outputs import outputs_of
+from testbed.store.write import recompute_metrics
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(20, 10)).astype(np.float32)
@@ -87,11 +89,11 @@ def test_only_the_models_version_and_variant_asked_for_are_saved(store, tmp_path
     add(store, "new", "s", version=2, variant="limit=20", logits=LOGITS)
 
     def names(**how):
-        return [p.name for p in save_logits(store, REGISTRY, "s", tmp_path / "dump", **how)]
+        return [e.model for e in save_logits(store, REGISTRY, "s", tmp_path / "dump", **how)]
 
-    assert names() == ["new.npz", "too.npz"]
-    assert names(models=["too"]) == ["too.npz"]
-    assert names(variant="limit=20") == ["new.npz"]
+    assert names() == ["new", "too"]
+    assert names(models=["too"]) == ["too"]
+    assert names(variant="limit=20") == ["new"]
 
 
 @pytest.mark.parametrize("write", [lambda s, p: save_logits(s, REGISTRY, "s", p), lambda s, p: export_results(s, p)])
@@ -108,8 +110,8 @@ def test_rows_of_unreadable_images_are_left_out(store, tmp_path):
     logits = LOGITS.copy()
     logits[[2, 5]] = np.nan
     evaluation = add(store, "m", "s", logits=logits, targets=TARGETS)
-    row = queries.completed(store, "m", "s").row
-    store.complete(evaluation, {}, provenance={**row["provenance"], "bad_rows": [2, 5]})
+    stored = json.loads(completed(store, "m", "s").stored_provenance)
+    store.complete(evaluation, {}, provenance={**stored, "bad_rows": [2, 5]})
     save_logits(store, REGISTRY, "s", tmp_path / "dump")
     with np.load(tmp_path / "dump" / "m.npz") as stored:
         assert (stored["logits"] == np.delete(LOGITS, [2, 5], axis=0)).all()
@@ -120,7 +122,7 @@ def test_derived_setting_is_saved_as_its_rows_and_columns(store, tmp_path):
     store.begin_run()
     parent = add(store, "m", "s", logits=LOGITS, targets=TARGETS)
     add(store, "m", "odd", derived_from_id=parent)
-    odd = EvalSetting(name="odd", derived_from="s", class_sublist=[9, 7, 5, 3, 1])
+    odd = EvalSetting(name="odd", logits_from="s", class_sublist=[9, 7, 5, 3, 1])
     save_logits(store, registry_with(setting(), odd), "odd", tmp_path / "dump")
     rows = np.flatnonzero(TARGETS % 2)
     with np.load(tmp_path / "dump" / "m.npz") as stored:
@@ -130,7 +132,7 @@ def test_derived_setting_is_saved_as_its_rows_and_columns(store, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "error", "message"),
-    [("ss", UnknownName, "no eval setting 'ss' in the database"), ("u", StoreError, "no model has been run on 'u'")],
+    [("ss", UnknownName, "no eval setting 'ss' in the database"), ("u", StoreError, "any model on u has not been run")],
 )
 def test_nothing_to_save_is_told(dump, store, tmp_path, name, error, message):
     store.ensure_eval_setting("u")
@@ -146,18 +148,18 @@ def test_nothing_to_save_is_told(dump, store, tmp_path, name, error, message):
 def test_dump_comes_back_equal_elsewhere(dump, store, elsewhere):
     assert import_logits(elsewhere, REGISTRY, dump) == [("plain", "s"), ("timm:a/b", "s")]
     for model in ("plain", "timm:a/b"):
-        here, there = (queries.completed(s, model, "s") for s in (store, elsewhere))
+        here, there = (completed(s, model, "s") for s in (store, elsewhere))
         stored = outputs_of(elsewhere, REGISTRY, there)
         assert (stored.logits == LOGITS).all() and stored.logits.dtype == np.float32
-        assert stored.samples.targets.tolist() == TARGETS.tolist()
-        assert stored.samples.ids.tolist() == [f"{i:03d}.png" for i in range(20)]
-        assert stored.samples.indices.tolist() == list(range(20))
+        assert stored.targets.tolist() == TARGETS.tolist()
+        assert stored.ids.tolist() == [f"{i:03d}.png" for i in range(20)]
+        assert stored.rows.indices.tolist() == list(range(20))
         carried = ("weights_sha256", "dataset_fingerprint", "device", "dtype", "seed", "variant", "n_images")
-        assert {k: there.row[k] for k in carried} == {k: here.row[k] for k in carried}
+        assert {k: getattr(there, k) for k in carried} == {k: getattr(here, k) for k in carried}
     assert (outputs_of(elsewhere, REGISTRY, there).extras["features"] == FEATURES).all()
     compared = ("model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n", "version")
-    originals = [{k: r[k] for k in compared} for r in queries.results(store, eval_settings=["s"])]
-    assert [{k: r[k] for k in compared} for r in queries.results(elsewhere)] == originals
+    originals = [{k: getattr(r, k) for k in compared} for r in results(store, eval_settings=["s"])]
+    assert [{k: getattr(r, k) for k in compared} for r in results(elsewhere)] == originals
     assert [p for _, p in manage.verify(elsewhere)] == ["", ""]
 
 
@@ -171,33 +173,33 @@ def test_two_databases_of_one_folder_do_not_share_the_files_of_an_import(dump, t
     beside = open_store(str(elsewhere.folder / "beside.db"), create=True)
     import_logits(beside, REGISTRY, tmp_path / "short")
     for stored, logits in ((elsewhere, LOGITS), (beside, -LOGITS[:7])):
-        outputs = outputs_of(stored, REGISTRY, queries.completed(stored, "plain", "s"))
-        assert (outputs.logits == logits).all() and len(outputs.samples.ids) == len(logits)
+        outputs = outputs_of(stored, REGISTRY, completed(stored, "plain", "s"))
+        assert (outputs.logits == logits).all() and len(outputs.ids) == len(logits)
         assert not any(problem for _, problem in manage.verify(stored))
 
 
 def test_metrics_of_a_setting_unknown_here_are_taken_over(dump, elsewhere):
     import_logits(elsewhere, Registry(), dump)
     best = 100 * (LOGITS.argmax(1) == TARGETS).mean()
-    values = {(r["model"], r["metric"]): r["value"] for r in queries.results(elsewhere)}
+    values = {(r.model, r.metric): r.value for r in results(elsewhere)}
     assert values["plain", "top1"] == pytest.approx(best)
 
 
 def test_metrics_of_a_setting_known_here_are_measured_anew(dump, elsewhere):
     known = registry_with(setting(metrics_fn=lambda logits, targets: {"mean": logits.mean()}))
     import_logits(elsewhere, known, dump)
-    rows = queries.results(elsewhere, models=["plain"])
-    assert [(r["metric"], r["value"]) for r in rows] == [("mean", pytest.approx(LOGITS.mean()))]
+    rows = results(elsewhere, models=["plain"])
+    assert [(r.metric, r.value) for r in rows] == [("mean", pytest.approx(LOGITS.mean()))]
 
 
 def test_import_over_a_stored_result_needs_override(dump, store):
-    before = queries.completed(store, "plain", "s").row["logits_path"]
+    before = completed(store, "plain", "s").logits_path
     with pytest.raises(StoreError) as error:
         import_logits(store, REGISTRY, dump)
     assert str(error.value) == "plain on s is stored already: repeat with --override to replace it"
     import_logits(store, REGISTRY, dump, override=True)
     assert not (store.folder / before).exists()
-    assert (outputs_of(store, REGISTRY, queries.completed(store, "plain", "s")).logits == LOGITS).all()
+    assert (outputs_of(store, REGISTRY, completed(store, "plain", "s")).logits == LOGITS).all()
 
 
 def test_tampered_file_is_refused(dump, elsewhere):
@@ -208,7 +210,7 @@ def test_tampered_file_is_refused(dump, elsewhere):
     with pytest.raises(StoreError) as error:
         import_logits(elsewhere, REGISTRY, dump)
     assert str(error.value) == f"{path} is not what its manifest says: the checksum differs"
-    assert queries.evaluations(elsewhere) == []
+    assert evaluations(elsewhere) == []
 
 
 @pytest.mark.parametrize("content", [None, "{"])
@@ -227,8 +229,8 @@ def test_recomputed_metrics_replace_the_stored_ones(dump, store):
     done, problems = recompute_metrics(store, known)
     assert done == 2
     assert len(problems) == 1 and problems[0].startswith("plain on t: no eval setting, group or tag 't'")
-    rows = queries.results(store, eval_settings=["s"])
-    assert [(r["model"], r["metric"], r["value"]) for r in rows] == [
+    rows = results(store, eval_settings=["s"])
+    assert [(r.model, r.metric, r.value) for r in rows] == [
         ("plain", "largest", pytest.approx(LOGITS.max())),
         ("timm:a/b", "largest", pytest.approx(LOGITS.max())),
     ]
@@ -239,7 +241,7 @@ def test_recomputed_metrics_replace_the_stored_ones(dump, store):
 
 
 @pytest.fixture
-def results(store):
+def exported(store):
     store.begin_run()
     add(store, "a,b", "s", 100 / 3)
     add(store, "a,b", "s", 20.0, variant="limit=3")
@@ -283,14 +285,14 @@ def read_parquet(path):
 
 
 @pytest.mark.parametrize(("ending", "read"), [("csv", read_csv), ("json", read_json), ("parquet", read_parquet)])
-def test_exported_table_holds_everything_with_all_digits(results, tmp_path, ending, read):
+def test_exported_table_holds_everything_with_all_digits(exported, tmp_path, ending, read):
     path = tmp_path / f"table.{ending}"
-    assert export_results(results, path) == 4
+    assert export_results(exported, path) == 4
     assert read(path) == EXPECTED
 
 
-def test_other_endings_are_refused_and_write_nothing(results, tmp_path):
+def test_other_endings_are_refused_and_write_nothing(exported, tmp_path):
     with pytest.raises(StoreError) as error:
-        export_results(results, tmp_path / "table.xlsx")
+        export_results(exported, tmp_path / "table.xlsx")
     assert str(error.value) == "--export: expected a file ending in .csv, .json or .parquet, got table.xlsx"
     assert not (tmp_path / "table.xlsx").exists()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.data.rows import Rows, chosen_rows, even_sample, rows_of
 from testbed.data.samples import Samples
-from testbed.data.select import even_sample, select
 from testbed.errors import DataError
 
 
@@ -30,26 +30,37 @@ TARGETS = [0, 5, 2, 2, 5, 0, 9]
         # drawn with replacement: image 6 counts twice
         ({"idx_subsample_list": [6, 1, 6]}, [6, 1, 6], [9, 5, 9]),
         ({"idx_subsample_list": [6, 1, 6, 0], "class_sublist": [9, 0]}, [6, 6, 0], [0, 0, 1]),
-        ({"class_sublist": [5, 2], "columns_are_classes": False}, [0, 1, 2, 3, 4, 5, 6], TARGETS),
+        ({"class_sublist": [5, 2], "own_labels": True}, [0, 1, 2, 3, 4, 5, 6], TARGETS),
         ({"limit": 100}, [0, 1, 2, 3, 4, 5, 6], TARGETS),
         ({"limit": 4}, [0, 1, 2, 6], [0, 5, 2, 9]),
         ({"limit": 2, "class_sublist": [2, 0]}, [0, 2], [1, 0]),
     ],
 )
 def test_rows_are_chosen_and_relabelled(how, indices, targets):
-    chosen = select(samples(TARGETS), **how)
+    chosen = rows_of(samples(TARGETS), **how)
     assert chosen.indices.tolist() == indices
     assert chosen.targets.tolist() == targets
     assert len(chosen) == len(indices)
 
 
-def test_imagenet_labels_are_always_restricted_to_the_sublist():
-    chosen = select(samples(TARGETS, "imagenet"), class_sublist=[5], columns_are_classes=False)
-    assert chosen.indices.tolist() == [1, 4]
+def test_rows_are_numbered_as_rows_of_the_evaluation_and_keep_their_numbers_when_taken():
+    rows = rows_of(samples(TARGETS), class_sublist=[5, 2])
+    assert rows.numbers.tolist() == [0, 1, 2, 3]
+    some = rows.take(np.array([3, 1]))
+    assert (some.numbers.tolist(), some.indices.tolist(), some.ids.tolist()) == ([3, 1], [4, 2], ["4", "2"])
+
+
+@pytest.mark.parametrize("own_labels", [False, True])
+def test_rows_of_stored_logits_are_chosen_as_those_of_a_dataset_are(own_labels):
+    stored = Rows(np.array([str(i) for i in range(7)]), np.array(TARGETS), np.arange(7))
+    how = dict(class_sublist=[5, 2], idx_subsample_list=[4, 0, 1, 1], own_labels=own_labels)
+    run, derived = rows_of(samples(TARGETS), **how), chosen_rows(stored, **how)
+    assert run.indices.tolist() == derived.indices.tolist() == ([4, 0, 1, 1] if own_labels else [4, 1, 1])
+    assert run.targets.tolist() == derived.targets.tolist() == ([5, 0, 5, 5] if own_labels else [0, 0, 0])
 
 
 def test_unlabelled_images_are_in_no_class_of_a_sublist():
-    assert select(samples([-1, 3, -1]), class_sublist=[3]).indices.tolist() == [1]
+    assert rows_of(samples([-1, 3, -1]), class_sublist=[3]).indices.tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +72,7 @@ def test_unlabelled_images_are_in_no_class_of_a_sublist():
 )
 def test_selection_that_cannot_be_is_refused(how, message):
     with pytest.raises(DataError) as error:
-        select(samples(TARGETS), **how)
+        rows_of(samples(TARGETS), **how)
     assert str(error.value) == message
 
 

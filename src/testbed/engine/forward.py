@@ -1,0 +1,201 @@
+"""One batch through one model: attack, classify, probe, check. Where memory runs out the batch is halved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from testbed.data.samples import Samples
+from testbed.engine.preparing import Batch, unit_range
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.functions import call_by_name
+from testbed.errors import DataError, ModelError
+from testbed.metrics.labels import COLUMNS
+from testbed.models.classifier import Classifier, LoadedModel
+from testbed.models.recordings import Recordings
+from testbed.options import RunOptions
+from testbed.perturb.seeding import BatchRandom, image_generator
+from testbed.store.outputs import Outputs
+
+T = TypeVar("T")
+
+
+class Shown:
+    """Brings batches to a device and perturbs them there, once for all models that are shown them."""
+
+    def __init__(self, setting: EvalSetting, device: torch.device, options: RunOptions) -> None:
+        self._setting, self._device, self._options = setting, device, options
+        self._batched = batched_form(setting, device)
+
+    @property
+    def cpu_perturbs(self) -> bool:
+        """Whether the setting's perturbation_fn_cpu is the preparer's to call."""
+        return self._batched is None
+
+    def __call__(self, batch: Batch) -> Batch:
+        images = batch.images.to(self._device, non_blocking=True)
+        if images.dtype == torch.uint8:
+            images = unit_range(images)
+        if self._batched is not None:
+            images = self._batched(images, _random(self._setting, batch, self._device, self._options))
+        if not needs_the_model(self._setting):
+            images = _perturbed(self._setting, images, batch, self._options, model=None)
+        return Batch(batch.rows, images)
+
+
+class Forward:
+    """One loaded model on one setting: from a batch on the device to outputs."""
+
+    def __init__(self, loaded: LoadedModel, setting: EvalSetting, samples: Samples, options: RunOptions) -> None:
+        self._loaded, self._setting, self._options = loaded, setting, options
+        self._classifier = Classifier(loaded, setting).eval()
+        self._recordings = Recordings(loaded, options)
+        self._chain = [repr(t) for t in setting.transforms_for(loaded.entry) if t is not None]
+        # How many columns the logits must have; None where only the metric knows what its labels mean.
+        self._columns = samples.num_classes if setting.targets_are == COLUMNS else None
+        if setting.class_sublist is not None:
+            self._columns = len(setting.class_sublist)
+
+    def outputs(self, batch: Batch, note: Callable[[str], None]) -> Iterator[Outputs]:
+        """Of a batch, or of its parts where a whole one did not fit into memory before."""
+        setting = self._setting
+
+        def halved(size: int) -> None:
+            if size < self._loaded.batch_size(setting, self._options):
+                self._loaded.fits[setting.name] = size
+                note(f"{self._loaded.entry.name} on {setting.name}: out of memory, batch size is now {size}")
+
+        size = self._loaded.batch_size(setting, self._options)
+        for start in range(0, len(batch), size):
+            yield from within_memory(self._once, batch.part(start, start + size), halved)
+
+    def _once(self, batch: Batch) -> Outputs:
+        device, images = self._loaded.device, batch.images
+        if self._loaded.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        targets = torch.from_numpy(batch.rows.targets).to(device)
+        # A classify function that draws random numbers gives the same answer at every rerun.
+        _seed_torch(self._setting, batch, self._options, device)
+        self._classifier.image_ids = [str(image_id) for image_id in batch.rows.ids]
+        with torch.no_grad():
+            if needs_the_model(self._setting) and not self._attacks_itself:
+                images = _perturbed(self._setting, images, batch, self._options, self._classifier)
+            logits, recorded = self._recordings.classify(self._classifier, images)
+            arrays = {name: array.cpu().numpy() for name, array in {"logits": logits, **recorded}.items()}
+            arrays |= self._probed(images, targets, logits, batch)
+        values = arrays.pop("logits")
+        self._check(values, batch)
+        return Outputs(batch.rows, values, arrays, self._loaded.entry.name, facts=self._facts(images))
+
+    @property
+    def _attacks_itself(self) -> bool:
+        """A classify function that is told of the attack carries it out; no other is needed."""
+        return bool(self._setting.adversarial_attack) and "adversarial_attack" in self._loaded.entry.classify_arguments
+
+    def _probed(
+        self, images: torch.Tensor, targets: torch.Tensor, logits: torch.Tensor, batch: Batch
+    ) -> dict[str, np.ndarray]:
+        if self._setting.probe is None:
+            return {}
+        probed = call_by_name(
+            self._setting.probe,
+            self._setting.arguments["probe"],
+            images=images,
+            model=self._classifier,
+            targets=targets,
+            logits=logits,
+            image_paths=self._classifier.image_ids,
+            rng=_random(self._setting, batch, self._loaded.device, self._options),
+        )
+        return {name: np.asarray(torch.as_tensor(array).cpu()) for name, array in probed.items()}
+
+    def _check(self, logits: np.ndarray, batch: Batch) -> None:
+        model, setting = self._loaded.entry.name, self._setting.name
+        bad = np.isnan(logits).any(axis=1)
+        if bad.any():
+            raise DataError(f"model '{model}' gives NaN for image {batch.rows.ids[int(bad.argmax())]}")
+        width, highest = logits.shape[1], int(batch.rows.targets.max())
+        if self._columns is not None and width != self._columns:
+            raise DataError(f"model '{model}' gives {width} classes, but the setting '{setting}' has {self._columns}")
+        if self._setting.targets_are == COLUMNS and highest >= width:
+            raise DataError(f"model '{model}' gives {width} classes, but an image of '{setting}' has label {highest}")
+
+    def _facts(self, images: torch.Tensor) -> dict[str, Any]:
+        """What the provenance says about these outputs."""
+        size = self._loaded.batch_size(self._setting, self._options)
+        facts = {**self._loaded.facts(), "transform": " then ".join(self._chain) or "None", "batch_size": size}
+        # Corruptions have other constants for other sizes, so the record says which ones were met.
+        describe = getattr(self._setting.perturbation_fn_cpu, "describe", None)
+        return facts if describe is None else {**facts, "perturbation": describe(int(min(images.shape[-2:])))}
+
+
+def batched_form(setting: EvalSetting, device: torch.device) -> Callable[..., torch.Tensor] | None:
+    """What takes the place of perturbation_fn_cpu on a GPU: its `on_batch`, which gives the same but for rounding."""
+    return getattr(setting.perturbation_fn_cpu, "on_batch", None) if device.type == "cuda" else None
+
+
+def needs_the_model(setting: EvalSetting) -> bool:
+    """Whether perturbation_fn_gpu must be called for each model: an attack, or one that stands for an attack."""
+    taken = setting.arguments.get("perturbation_fn_gpu", frozenset())
+    return "model" in taken or bool(setting.adversarial_attack)
+
+
+def _perturbed(
+    setting: EvalSetting, images: torch.Tensor, batch: Batch, options: RunOptions, model: Classifier | None
+) -> torch.Tensor:
+    """What perturbation_fn_gpu makes of the images; the images where there is none."""
+    if setting.perturbation_fn_gpu is None:
+        return images
+    _seed_torch(setting, batch, options, images.device)
+    with torch.no_grad():
+        changed: torch.Tensor = call_by_name(
+            setting.perturbation_fn_gpu,
+            setting.arguments["perturbation_fn_gpu"],
+            images=images,
+            model=model,
+            targets=torch.from_numpy(batch.rows.targets).to(images.device),
+            rng=_random(setting, batch, images.device, options),
+        )
+    return changed
+
+
+def within_memory(run: Callable[[Batch], T], batch: Batch, halved: Callable[[int], None]) -> Iterator[T]:
+    """run(batch); where that does not fit into memory, its halves. `halved` is told their size."""
+    try:
+        result = run(batch)
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        if len(batch) == 1:
+            raise ModelError(f"out of memory on {batch.images.device} with a single image") from error
+    else:
+        yield result
+        return
+    torch.cuda.empty_cache()
+    middle = len(batch) // 2
+    halved(middle)
+    for part in (batch.part(0, middle), batch.part(middle, len(batch))):
+        yield from within_memory(run, part, halved)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in str(error)
+
+
+def _random(setting: EvalSetting, batch: Batch, device: torch.device, options: RunOptions) -> BatchRandom:
+    return BatchRandom(options.seed, setting.noise_key, batch.rows.ids, device)
+
+
+def _seed_torch(setting: EvalSetting, batch: Batch, options: RunOptions, device: torch.device) -> None:
+    """Seed torch's own generators by the batch's first image.
+
+    torch.manual_seed would also queue the seed for every absent kind of accelerator, for ever.
+    """
+    own = image_generator(options.seed, setting.noise_key, str(batch.rows.ids[0]))
+    seed = int(own.integers(2**62))
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

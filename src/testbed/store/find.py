@@ -1,0 +1,341 @@
+"""The door to stored results: which evaluations, and which numbers, the user's words mean.
+
+Every reader (print-eval, tables, figures, autoeval, export, save-logits, Python, the explorer) asks here, so the same
+words mean the same results everywhere. An evaluation is told from others of its model and setting by three things.
+Words that leave one of them out mean:
+
+variant   the whole setting ("" in the database). Where no evaluation that matches is whole, the partial variant that
+          most of them have, such as limit=500. Two variants are never mixed.
+version   the newest version of a setting that has a completed evaluation of that variant and source. A model that was
+          run on an older version only has no result, until the version is named.
+source    own results; of a model and setting that have none, the published ones.
+
+EVERY in place of a variant, version or source leaves the choice out and finds all of them.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from testbed.errors import StoreError, UnknownName, near_names
+from testbed.store import schema
+from testbed.store.database import Store
+from testbed.store.evaluation import OWN, Evaluation, Number
+
+EVERY = "*"
+_MOST_MARKS = 6  # kinds of results named in one message
+_IN_ONE_QUERY = 10_000  # names in one condition; SQLite takes 32,766
+_COLUMNS = tuple("provenance" if f.name == "stored_provenance" else f.name for f in fields(Evaluation))
+_evaluations = sa.table("all_evaluations", *(sa.column(name) for name in (*_COLUMNS, "complete")))
+_selected = [_evaluations.c[name] for name in _COLUMNS]
+_ORDER = attrgetter("model", "eval_setting", "version", "evaluation_id", "position")
+_numbers = sa.table("all_results", *(sa.column(name) for name in (*Number._fields, "superseded", "shadowed")))
+
+
+@dataclass(frozen=True)
+class _Words:
+    """What the user said: names or globs of models and settings, and what tells results apart. None: not said."""
+
+    models: Sequence[str] | None
+    eval_settings: Sequence[str] | None
+    variant: str | None
+    version: int | str | None
+    source: str | None
+
+
+def find(
+    store: Store,
+    models: Sequence[str] | None = None,
+    eval_settings: Sequence[str] | None = None,
+    variant: str | None = None,
+    version: int | str | None = None,
+    source: str | None = None,
+) -> list[Evaluation]:
+    """The completed evaluations that the words mean, in the order of model, setting and version.
+
+    Names may be globs; None means all. The top of this module says what a variant, version or source that is left out
+    means.
+    """
+    view = _evaluations
+    words = _Words(models, eval_settings, variant, version, source)
+    with store.reading() as connection:
+        conditions = [view.c.complete, *_meant(connection, view, words)]
+        return _as_evaluations(connection.execute(sa.select(*_selected).where(*conditions)).all())
+
+
+def find_one(
+    store: Store,
+    model: str,
+    eval_setting: str,
+    variant: str | None = None,
+    version: int | str | None = None,
+    source: str | None = None,
+) -> Evaluation:
+    """The one evaluation that a model and a setting mean, or an error that says what there is instead.
+
+    Of several published ones it is the last that was imported.
+    """
+    words = ([model], [eval_setting], variant, version, source)
+    candidates = find(store, *words)
+    if not candidates:
+        raise nothing_found(store, *words)
+    return max(candidates, key=lambda e: (e.version, e.id))
+
+
+def numbers(
+    store: Store,
+    models: Sequence[str] | None = None,
+    eval_settings: Sequence[str] | None = None,
+    metric: str | Sequence[str] | None = None,
+    variant: str | None = None,
+    version: int | str | None = None,
+    source: str | None = None,
+) -> list[Number]:
+    """The numbers of the evaluations that the words mean: of all metrics, of one or of several."""
+    view = _numbers
+    words = _Words(models, eval_settings, variant, version, source)
+    with store.reading() as connection:
+        conditions = _meant(connection, view, words)
+        if metric is not None:
+            conditions.append(view.c.metric.in_([metric] if isinstance(metric, str) else metric))
+        query = sa.select(*(view.c[name] for name in Number._fields)).where(*conditions)
+        with many_objects():
+            rows = connection.execute(query).all()
+            # Sorted here: databases differ in how they order text.
+            return sorted(map(Number._make, rows), key=_ORDER)
+
+
+def numbers_of(store: Store, evaluation: Evaluation) -> list[Number]:
+    """All numbers of one evaluation, in the order its metrics function gave them."""
+    view = _numbers
+    query = sa.select(*(view.c[name] for name in Number._fields)).where(view.c.evaluation_id == evaluation.id)
+    with store.reading() as connection:
+        return sorted(map(Number._make, connection.execute(query)), key=lambda n: n.position)
+
+
+class State(NamedTuple):
+    """How far an own evaluation is."""
+
+    model: str
+    eval_setting: str
+    variant: str
+    status: str  # completed, running or failed
+    run_id: str | None
+    error: str | None
+
+
+def states(store: Store) -> list[State]:
+    """The state of every own evaluation, whatever its version and variant."""
+    view = _evaluations
+    query = sa.select(*(view.c[name] for name in State._fields)).where(view.c.source == OWN).order_by(view.c.id)
+    with store.reading() as connection:
+        return [State._make(row) for row in connection.execute(query)]
+
+
+def every_evaluation(store: Store, model: str | None = None, eval_setting: str | None = None) -> list[Evaluation]:
+    """All own and published evaluations of exact names, whatever their state: for plans, states and removals."""
+    view = _evaluations
+    query = sa.select(*_selected)
+    for column, name in ((view.c.model, model), (view.c.eval_setting, eval_setting)):
+        if name is not None:
+            query = query.where(column == name)
+    with store.reading() as connection:
+        return _as_evaluations(connection.execute(query).all())
+
+
+def evaluation_by_id(store: Store, evaluation_id: int) -> Evaluation:
+    view = _evaluations
+    with store.reading() as connection:
+        rows = connection.execute(sa.select(*_selected).where(view.c.id == evaluation_id)).all()
+    if not rows:
+        raise StoreError(f"the {store.where} has no evaluation {evaluation_id}")
+    return _as_evaluations(rows)[0]
+
+
+def origin_of(store: Store, evaluation: Evaluation) -> Evaluation:
+    """The evaluation whose logits it reads: itself, or the one at the root of what it is derived from."""
+    while evaluation.derived_from_id is not None:
+        evaluation = evaluation_by_id(store, evaluation.derived_from_id)
+    return evaluation
+
+
+@contextmanager
+def many_objects() -> Iterator[None]:
+    """Hundreds of thousands of small values are made, none of them garbage: looking for some costs a third more."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _as_evaluations(rows: Iterable[Any]) -> list[Evaluation]:
+    made = [Evaluation(*row) for row in rows]
+    return sorted(made, key=lambda e: (e.model, e.eval_setting, e.version, e.id))
+
+
+# ---- what words mean -------------------------------------------------------------------------------------
+
+
+def _meant(connection: sa.Connection, view: sa.TableClause, words: _Words) -> list[Any]:
+    """The conditions on a view that the words stand for. The one place where their meaning is written."""
+    conditions = _named(connection, view, words)
+    if words.source is None:
+        conditions.append(view.c.shadowed == 0)
+    elif words.source != EVERY:
+        conditions.append(view.c.source == words.source)
+    if words.version is None:
+        conditions.append(view.c.superseded == 0)
+    elif words.version != EVERY:
+        conditions.append(view.c.version == words.version)
+    variant = words.variant if words.variant is not None else _meant_variant(connection, words)
+    if variant != EVERY:
+        conditions.append(view.c.variant == variant)
+    return conditions
+
+
+def _named(connection: sa.Connection, view: sa.TableClause, words: _Words) -> list[Any]:
+    conditions = []
+    for column, table, patterns in (
+        (view.c.model, schema.models, words.models),
+        (view.c.eval_setting, schema.eval_settings, words.eval_settings),
+    ):
+        if patterns is None:
+            continue
+        if any(c in p for p in patterns for c in "*?[") or len(patterns) > _IN_ONE_QUERY:
+            # Globs are matched here: databases differ in theirs.
+            known = connection.execute(sa.select(table.c.name).distinct()).scalars()
+            patterns = [name for name in known if matches(name, patterns)]
+        conditions.append(column == patterns[0] if len(patterns) == 1 else column.in_(patterns))
+    return conditions
+
+
+def meant_variant(
+    store: Store,
+    models: Sequence[str] | None = None,
+    eval_settings: Sequence[str] | None = None,
+    source: str | None = None,
+) -> str:
+    """The variant that words without one mean: for readers that ask several times and must not mix two."""
+    with store.reading() as connection:
+        return _meant_variant(connection, _Words(models, eval_settings, None, None, source))
+
+
+def _meant_variant(connection: sa.Connection, words: _Words) -> str:
+    """Whole settings where there is one; else the partial variant that most of the evaluations have."""
+    view = _evaluations
+    conditions = [view.c.complete, *_named(connection, view, words)]
+    if words.source not in (None, EVERY):
+        conditions.append(view.c.source == words.source)
+    whole = sa.select(view.c.id).where(*conditions, view.c.variant == "").limit(1)
+    if connection.execute(whole).first():
+        return ""
+    counted = sa.select(view.c.variant, sa.func.count()).where(*conditions).group_by(view.c.variant)
+    counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(counted)}
+    return max(sorted(counts), key=lambda variant: counts[variant]) if counts else ""
+
+
+def nothing_found(
+    store: Store,
+    models: Sequence[str] | None = None,
+    eval_settings: Sequence[str] | None = None,
+    variant: str | None = None,
+    version: int | str | None = None,
+    source: str | None = None,
+) -> StoreError | UnknownName:
+    """Why these words found no result, and what there is instead, in one line."""
+    words = _Words(models, eval_settings, variant, version, source)
+    for kind, patterns, known in (
+        ("model", models, model_names(store)),
+        ("eval setting", eval_settings, eval_setting_names(store)),
+    ):
+        for pattern in patterns or ():
+            if not any(matches(name, [pattern]) for name in known):
+                return UnknownName(f"no {kind} '{pattern}' in the {store.where}{near_names(pattern, known)}")
+    asked = f"{_listed(models, 'any model')} on {_listed(eval_settings, 'any eval setting')}"
+    there = find(store, models, eval_settings, EVERY, EVERY, EVERY)
+    if there:
+        marks = list(dict.fromkeys(_told_apart(e) for e in there))
+        return StoreError(f"{asked}: no {_as_said(words)}; stored: {', '.join(marks[:_MOST_MARKS])}")
+    with store.reading() as connection:
+        view = _evaluations
+        query = sa.select(view.c.status, view.c.variant, view.c.error).where(*_named(connection, view, words))
+        begun = connection.execute(query.order_by(view.c.id.desc())).first()
+    if begun is None:
+        return StoreError(f"{asked} has not been run")
+    state = f"{begun.status} ({begun.variant})" if begun.variant else begun.status
+    return StoreError(f"{asked} {state}: {begun.error}" if begun.error else f"{asked} is {state}")
+
+
+def _listed(names: Sequence[str] | None, otherwise: str) -> str:
+    return ", ".join(names) if names else otherwise
+
+
+def _as_said(words: _Words) -> str:
+    """What was asked for, such as: own result of limit=5 of version 2."""
+    unsaid = (None, EVERY)
+    source = "own " if words.source == OWN else f"published ({words.source}) "
+    variant = f" of {words.variant}" if words.variant else " on the whole setting"
+    version = " of the newest version" if words.version is None else f" of version {words.version}"
+    return "".join(
+        (
+            "" if words.source in unsaid else source,
+            "result",
+            "" if words.variant in unsaid else variant,
+            "" if words.version == EVERY else version,
+        )
+    )
+
+
+def _told_apart(evaluation: Evaluation) -> str:
+    if evaluation.published:
+        return f"published by {evaluation.source}"
+    return f"{f'{evaluation.variant} of ' if evaluation.variant else ''}version {evaluation.version}"
+
+
+# ---- names -----------------------------------------------------------------------------------------------
+
+
+def matches(name: str, patterns: Iterable[str] | None) -> bool:
+    """Whether a name is one of the patterns (globs); no patterns at all match everything."""
+    return patterns is None or any(name == p or fnmatchcase(name, p) for p in patterns)
+
+
+def model_names(store: Store, pattern: str | None = None) -> list[str]:
+    return _names(store, schema.models, pattern)
+
+
+def eval_setting_names(store: Store, pattern: str | None = None) -> list[str]:
+    return _names(store, schema.eval_settings, pattern)
+
+
+def _names(store: Store, table: sa.Table, pattern: str | None) -> list[str]:
+    with store.reading() as connection:
+        names = set(connection.execute(sa.select(table.c.name)).scalars())
+    return sorted(n for n in names if matches(n, [pattern] if pattern else None))
+
+
+def model_tags(store: Store) -> dict[str, list[str]]:
+    """The tags of every model, by its name."""
+    m = schema.models.c
+    with store.reading() as connection:
+        return {row.name: list(row.tags) for row in connection.execute(sa.select(m.name, m.tags))}
+
+
+def throughputs(store: Store) -> dict[str, float]:
+    """Images per second of each model's latest evaluation, for estimates of time."""
+    e, m = schema.evaluations, schema.models
+    query = sa.select(m.c.name, e.c.images_per_second).join(m, m.c.id == e.c.model_id)
+    query = query.where(e.c.images_per_second.is_not(None)).order_by(e.c.id)
+    with store.reading() as connection:
+        return {name: float(speed) for name, speed in connection.execute(query)}

@@ -1,0 +1,135 @@
+"""From outputs to metrics: rows and columns that a setting takes of another's logits, and what its metrics_fn says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from testbed.data.rows import Rows, chosen_rows
+from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.functions import call_by_name
+from testbed.entries.model import Model
+from testbed.entries.registry import Registry
+from testbed.errors import DataError, EntryError, StoreError
+from testbed.metrics.accuracy import FULL_PREDICTION
+from testbed.metrics.estimate import Estimate
+from testbed.stats.intervals import bootstrap_rows
+from testbed.store import files
+from testbed.store.database import Store
+from testbed.store.evaluation import Evaluation
+from testbed.store.find import evaluation_by_id
+from testbed.store.outputs import Outputs
+
+_BOOTSTRAP_RESAMPLES = 200
+_BOOTSTRAP_ELEMENTS = 10_000_000  # larger logits get no interval for a metric that brings none of its own
+
+
+def outputs_of(store: Store, registry: Registry, evaluation: Evaluation) -> Outputs:
+    """The stored outputs of an evaluation. Those of a derived one are rows and columns of its parent's."""
+    if evaluation.logits_path:
+        return read_outputs(store.folder, evaluation)
+    if evaluation.derived_from_id is None:
+        raise StoreError(f"{evaluation.label} has no logits")
+    parent = evaluation_by_id(store, evaluation.derived_from_id)
+    return derive(outputs_of(store, registry, parent), registry.eval_setting(evaluation.eval_setting))
+
+
+def read_outputs(folder: Path, evaluation: Evaluation) -> Outputs:
+    """From the evaluation's own files. Logits stay mapped; images that could not be read are left out."""
+    assert evaluation.logits_path is not None and evaluation.samples_path is not None
+    return outputs_in(folder, evaluation.logits_path, evaluation.samples_path, evaluation.provenance.bad_rows)
+
+
+def outputs_in(folder: Path, logits_path: str, samples_path: str, bad_rows: Sequence[int]) -> Outputs:
+    path = folder / logits_path
+    outputs = Outputs(
+        files.load_rows(folder / samples_path), files.load_logits(path), files.extra_arrays(path), n_bad=len(bad_rows)
+    )
+    if not len(bad_rows):
+        return outputs
+    return outputs.take(np.setdiff1d(np.arange(len(outputs)), np.asarray(bad_rows, dtype=np.int64)))
+
+
+def derive(parent: Outputs, setting: EvalSetting) -> Outputs:
+    """The rows and columns of the parent's outputs that `setting` takes, without a forward pass."""
+    if setting.class_sublist is not None and max(setting.class_sublist) >= parent.columns:
+        raise StoreError(
+            f"'{setting.name}' asks for class {max(setting.class_sublist)}, the stored logits of "
+            f"'{setting.logits_from}' have {parent.columns}"
+        )
+    positions = np.arange(len(parent))
+    try:
+        rows = chosen_rows(Rows(parent.ids, parent.targets, parent.rows.indices, positions), *setting.choice)
+    except DataError as error:
+        raise StoreError(f"'{setting.name}': {error}") from error
+    if not len(rows):
+        raise StoreError(f"'{setting.name}' takes none of the images that '{setting.logits_from}' was run on")
+    whole = len(rows) == len(parent) and np.array_equal(rows.numbers, positions)
+    taken = parent if whole else parent.take(rows.numbers)  # all of them: the file stays mapped instead of copied
+    logits, extras = taken.logits, dict(taken.extras)
+    if setting.class_sublist is not None:
+        if "extras" in setting.arguments["metrics_fn"]:
+            extras[FULL_PREDICTION] = _prediction_among_all(logits, setting.class_sublist)
+        logits = logits[:, list(setting.class_sublist)]
+    stored = Rows(rows.ids, rows.targets, rows.indices, taken.rows.numbers)
+    return Outputs(stored, logits, extras, parent.model, parent.n_bad, parent.facts)
+
+
+def _prediction_among_all(logits: np.ndarray, class_sublist: Sequence[int]) -> np.ndarray:
+    """The prediction among all columns, as its place in the sublist; past its end for a class outside."""
+    place = np.full(logits.shape[1], len(class_sublist), dtype=np.int64)
+    place[list(class_sublist)] = np.arange(len(class_sublist))
+    return place[logits.argmax(axis=1)]
+
+
+def measure(setting: EvalSetting, model: Model | None, outputs: Outputs) -> dict[str, Estimate]:
+    """What the setting's metrics_fn says, each number with an interval where one can be had."""
+    numbers = _call(setting, model, outputs)
+    bare = [name for name, value in numbers.items() if not isinstance(value, Estimate)]
+    intervals = _resampled_intervals(setting, model, outputs, bare) if bare else {}
+
+    def estimate(name: str, value: Any) -> Estimate:
+        if isinstance(value, Estimate):
+            return value
+        low, high = intervals.get(name, (None, None))
+        return Estimate(float(value), low, high, len(outputs.targets))
+
+    return {name: estimate(name, value) for name, value in numbers.items()}
+
+
+def _call(setting: EvalSetting, model: Model | None, outputs: Outputs) -> dict[str, Any]:
+    numbers = call_by_name(
+        setting.metrics_fn,
+        setting.arguments["metrics_fn"],
+        logits=outputs.logits,
+        targets=outputs.targets,
+        model=model,
+        image_paths=list(outputs.ids),
+        extras=outputs.extras,
+    )
+    if not hasattr(numbers, "items"):
+        raise EntryError(f"metrics_fn of '{setting.name}' must return a dict of numbers, got {type(numbers).__name__}")
+    return dict(numbers.items())
+
+
+def _resampled_intervals(
+    setting: EvalSetting, model: Model | None, outputs: Outputs, names: Sequence[str]
+) -> dict[str, tuple[float, float]]:
+    """Bootstrap intervals of plain numbers, where images are exchangeable and few enough.
+
+    A function of logits and targets alone treats images as exchangeable, so they can be resampled. One that also sees
+    paths, recorded arrays or the model may pair images up, and resampling would break its pairs.
+    """
+    exchangeable = not setting.arguments["metrics_fn"] & {"image_paths", "extras", "model"}
+    if not exchangeable or outputs.logits.size > _BOOTSTRAP_ELEMENTS:
+        return {}
+    in_memory = outputs.take(np.arange(len(outputs)))
+
+    def again(which: np.ndarray) -> dict[str, Any]:
+        numbers = _call(setting, model, in_memory.take(which))
+        return {name: numbers[name] for name in names if name in numbers}
+
+    return bootstrap_rows(again, len(outputs), _BOOTSTRAP_RESAMPLES)

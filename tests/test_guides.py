@@ -1,0 +1,123 @@
+"""Guides that are followed from top to bottom: files are written, commands and queries run, in the order of the page."""
+
+import doctest
+import os
+import re
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from shared_data import shared_data
+from test_docs import FENCE, ROOT, commands, squeezed
+
+from testbed.entries.functions import KNOWN_ARGUMENTS
+from testbed.store.schema import VIEWS
+
+DOCS = ROOT / "docs"
+
+
+def page(name):
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def tables(text):
+    """The rows of all tables of a page, each as its cells."""
+    lines = [line for line in text.splitlines() if line.startswith("|") and not line.startswith("|---")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def follow(text, folder, monkeypatch):
+    """Do what a page does, block by block. Returns how many commands, examples and queries were run."""
+    monkeypatch.chdir(folder)
+    names, done = {}, 0
+    for language, title, more, content in FENCE.findall(text):
+        if title:
+            path = folder / title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text((path.read_text() + "\n\n" if more else "") + content)
+        elif language == "console":
+            for command, expected in commands(content):
+                check_command(command, expected, folder)
+                done += 1
+        elif language == "pycon":
+            check_examples(content, names)
+            done += 1
+        elif language == "sql":
+            assert query(folder, content), f"no rows:\n{content}"
+            done += 1
+    return done
+
+
+def check_command(command, expected, folder):
+    """Every line that is shown is printed; a command that shows an error fails, any other succeeds."""
+    words = shlex.split(command)
+    assert words[0] == "python"
+    called = words[1:] if words[1] == "-m" else [str(ROOT / words[1]), *words[2:]]
+    result = subprocess.run(
+        [sys.executable, *called],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "COLUMNS": "160"},
+    )
+    printed = result.stdout + result.stderr
+    fails = any(line.startswith("Error:") for line in expected)
+    assert (result.returncode != 0) == fails, f"{command}\n{printed}"
+    lines = [squeezed(line) for line in printed.splitlines()]
+    for line in expected:
+        assert any(squeezed(line) in printed_line for printed_line in lines), f"{command}\nexpected: {line}\n{printed}"
+
+
+def check_examples(content, names):
+    """`names` carries what earlier examples of the page have defined."""
+    test = doctest.DocTestParser().get_doctest(content, names, "page", "page", 0)
+    told = []
+    options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    with pd.option_context("display.width", 160, "display.max_columns", None):
+        result = doctest.DocTestRunner(optionflags=options).run(test, out=told.append, clear_globs=False)
+    names.update(test.globs)
+    assert result.failed == 0, "".join(told)
+
+
+def query(folder, sql):
+    connection = sqlite3.connect(folder / "results" / "results.db")
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+# ---- finding results -------------------------------------------------------------------------------------
+
+PUBLISHED = "## Published results of the ImageNet testbed"
+
+
+def test_finding_results_shows_what_really_happens(tmp_path, monkeypatch):
+    text, _, _ = page("finding-results.md").partition(PUBLISHED)
+    assert follow(text, tmp_path, monkeypatch) > 15
+    queries = [content for language, _, _, content in FENCE.findall(text) if language == "sql"]
+    assert [row[0] for row in query(tmp_path, queries[0])] == ["digits_forest", "digits_linear", "digits_mlp"]
+    assert query(tmp_path, queries[1]) == [("digits_mlp", "digits.inverted", 1)]
+
+
+def test_finding_results_shows_the_published_number(tmp_path, monkeypatch):
+    for name in ("robustness_top1s.csv", "model_types.csv"):
+        shutil.copy(shared_data("testbed", name), tmp_path / name)
+    _, found, text = page("finding-results.md").partition(PUBLISHED)
+    assert found
+    assert follow(text, tmp_path, monkeypatch) == 2
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_finding_results_lists_the_columns_of_every_view(view, store):
+    rows = {row[0].strip("`"): row[2] for row in tables(page("finding-results.md")) if len(row) == 3}
+    told = re.findall(r"`(\w+)`", rows[view].replace("those of `results`, and", rows["results"] + ","))
+    with store.engine.connect() as connection:
+        real = [row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({view})")]
+    assert told == real
