@@ -14,7 +14,7 @@ from testbed.errors import TestbedError, UnknownName
 from testbed.stats.effective_robustness import effective_robustness, effective_robustness_interval
 from testbed.stats.fits import Draws, Fit, bootstrap, describe, fit
 from testbed.store.evaluation import OWN
-from testbed.store.find import matches
+from testbed.store.names import matches
 
 # The authors' own trainings, of which the published line has none.
 NOT_ON_THE_LINE = ("*aws*", "*batch64*", "*subsample*")

@@ -11,8 +11,9 @@ from testbed.entries.registry import Registry
 from testbed.errors import StoreError, TestbedError
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
-from testbed.store.find import find, matches, meant_variant, nothing_found, numbers
+from testbed.store.find import find, meant_variant, nothing_found, numbers
 from testbed.store.measuring import outputs_of
+from testbed.store.names import matches
 from testbed.store.outputs import Outputs
 
 _TOLERANCE = 0.05  # percentage points between stored and recomputed accuracy

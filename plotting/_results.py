@@ -17,16 +17,8 @@ from testbed.metrics.estimate import ACCURACY, LOWER, UNDECLARED, MetricKind
 from testbed.stats.intervals import clopper_pearson
 from testbed.store.database import Store
 from testbed.store.evaluation import Number
-from testbed.store.find import (
-    EVERY,
-    eval_setting_names,
-    many_objects,
-    matches,
-    meant_variant,
-    model_tags,
-    nothing_found,
-    numbers,
-)
+from testbed.store.find import EVERY, many_objects, meant_variant, nothing_found, numbers
+from testbed.store.names import eval_setting_names, matches, model_tags
 
 STORED_CONFIDENCE = 0.95
 # Accuracies that are k of n images, so that an interval at any confidence follows from the number and n. The declared

@@ -19,7 +19,8 @@ from testbed.errors import StoreError
 from testbed.metrics import consistency
 from testbed.metrics.categories16 import AGGREGATIONS
 from testbed.store.evaluation import OWN
-from testbed.store.find import matches, meant_variant
+from testbed.store.find import meant_variant
+from testbed.store.names import matches
 from testbed.store.opening import open_store
 from testbed.studies.people.observers import PEOPLE, Panel, panel
 

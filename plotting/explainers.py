@@ -29,8 +29,9 @@ from testbed.metrics.contrastive import clustered_mean
 from testbed.metrics.estimate import UNDECLARED, Estimate
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN
-from testbed.store.find import EVERY, find, matches, meant_variant, nothing_found, numbers
+from testbed.store.find import EVERY, find, meant_variant, nothing_found, numbers
 from testbed.store.measuring import read_outputs
+from testbed.store.names import matches
 from testbed.store.opening import open_store
 
 _SHOWN = ("cauc", "cauc_per_area", "cdrop", "deletion_auc", "insertion_auc")

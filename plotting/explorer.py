@@ -25,7 +25,8 @@ from _types import STANDARD, TYPES
 from testbed.data.writing import write_text, writing_to
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Provenance
-from testbed.store.find import find, many_objects, matches
+from testbed.store.find import find, many_objects
+from testbed.store.names import matches
 from testbed.store.opening import open_store
 
 PAGE = Path(__file__).resolve().parent / "explorer_page"

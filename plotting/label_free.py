@@ -32,7 +32,8 @@ from testbed.stats.axes import to_axis
 from testbed.store.database import Store
 from testbed.store.estimates import estimates
 from testbed.store.evaluation import OWN
-from testbed.store.find import matches, meant_variant
+from testbed.store.find import meant_variant
+from testbed.store.names import matches
 from testbed.store.opening import open_store
 from testbed.studies.labelfree import agreement
 from testbed.studies.labelfree.answers import described_fit

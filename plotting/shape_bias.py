@@ -17,7 +17,8 @@ from testbed.commands.options import db_option
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.metrics.categories16 import NAMES
 from testbed.store.database import Store
-from testbed.store.find import eval_setting_names, matches, meant_variant, nothing_found, numbers
+from testbed.store.find import meant_variant, nothing_found, numbers
+from testbed.store.names import eval_setting_names, matches
 from testbed.store.opening import open_store
 
 

@@ -1,20 +1,20 @@
-"""Guides that are followed from top to bottom: files are written, commands and queries run, in the order of the page."""
+"""Guides that are followed from top to bottom: files written, commands and queries run in the order of the page."""
 
 import doctest
 import os
+import pkgutil
 import re
 import shlex
 import shutil
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
+
 from shared_data import shared_data
 from test_docs import FENCE, ROOT, commands, squeezed
-
 from testbed.entries.functions import KNOWN_ARGUMENTS
 from testbed.store.schema import VIEWS
 
@@ -121,3 +121,70 @@ def test_finding_results_lists_the_columns_of_every_view(view, store):
     with store.engine.connect() as connection:
         real = [row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({view})")]
     assert told == real
+
+
+# ---- adding things ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guide", ["adding-a-metric.md", "adding-an-explainer.md"])
+def test_guide_can_be_followed(guide, tmp_path, monkeypatch):
+    assert follow(page(guide), tmp_path, monkeypatch) >= 5
+
+
+def test_guide_lists_the_arguments_of_a_metric():
+    told = [row[0].strip("`") for row in tables(page("adding-a-metric.md"))]
+    start = told.index("argument") + 1
+    assert tuple(told[start : start + len(KNOWN_ARGUMENTS["metrics_fn"])]) == KNOWN_ARGUMENTS["metrics_fn"]
+
+
+# ---- the glossary ----------------------------------------------------------------------------------------
+
+WORDS = """
+    aggregate, batch, chunk, claim, control, dataset, device, estimate, eval setting, evaluation, extras, fingerprint,
+    group, images_from, kind, label-free estimate, logits, logits_from, meta set, metric, model, noise key, number,
+    observer, outputs, pair, perturbation, plan, preparation, probe, provenance, published, recording, reference, rows,
+    run, samples, source, superseded, tag, transform, variant, version, worker
+"""
+
+
+def glossary():
+    """(word, meaning, file) of every entry."""
+    return [(word.strip("*"), *rest) for word, *rest in tables(page("glossary.md")) if word.startswith("**")]
+
+
+def test_glossary_explains_every_word_once_in_alphabetical_order():
+    words = [word for word, _, _ in glossary()]
+    assert sorted(words) == sorted(word.strip() for word in WORDS.split(","))
+    assert words == sorted(words)
+
+
+@pytest.mark.parametrize(("word", "meaning", "file"), glossary())
+def test_glossary_has_one_or_two_sentences_and_a_file(word, meaning, file):
+    assert (ROOT / "src" / "testbed" / file.strip("`")).is_file()
+    assert meaning.count(". ") < 2, f"{word}: expected one or two sentences"
+
+
+# ---- what pages name -------------------------------------------------------------------------------------
+
+PATHS = re.compile(r"`((?:src|tests|plotting|registry|benchmarks|docs)/[\w./-]+\.(?:py|md|csv|json))`")
+MODULES = re.compile(r"\b(testbed(?:\.[a-z_0-9]+)+)\b")
+PAGES = sorted(path for path in [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_pages_name_files_that_exist(path):
+    text = path.read_text(encoding="utf-8")
+    missing = [name for name in PATHS.findall(text) if not (ROOT / name).exists()]
+    links = re.findall(r"\]\((?!https?:)([\w./-]+)(?:#[\w-]+)?\)", text)
+    missing += [link for link in links if not (path.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_pages_name_modules_that_exist(path):
+    """`testbed.explain.clusters`, `testbed.metrics.aggregates.Mean`: each address can be imported as it is written."""
+    for name in sorted(set(MODULES.findall(path.read_text(encoding="utf-8")))):
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError) as error:
+            pytest.fail(f"{name}: {error}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.commands.database import ACTIONS
+from testbed.commands.database import ACTIONS, SHARED_OPTIONS
 from testbed.entries.registry import load_module
 
 ROOT = Path(__file__).parents[1]
@@ -48,11 +48,20 @@ def test_text_and_default_are_taken_apart(tool):
     assert tool._taken_apart('Variant.  [default: ""]') == ("Variant.", "", "")
 
 
-def test_an_option_of_db_is_read_by_the_flag_that_declares_it(tool):
-    readers = tool.read_by()
-    declared = [(name.replace("-", "_"), action.flag) for action in ACTIONS for name, _, _ in action.options]
+def test_a_flag_of_db_takes_its_own_options_by_keyword():
+    declared = [(action, name.replace("-", "_")) for action in ACTIONS for name, _, _ in action.options]
     assert declared
-    assert [(name, flag) for name, flag in declared if flag not in readers[name]] == []
+    for action, name in declared:
+        assert inspect.signature(action.function).parameters[name].kind is inspect.Parameter.KEYWORD_ONLY, action.flag
+
+
+def test_the_help_of_a_shared_option_of_db_names_the_flags_that_read_it(tool):
+    readers = tool.read_by()
+    flags = {action.flag for action in ACTIONS}
+    for name, _, text in SHARED_OPTIONS:
+        named = set(re.findall(r"--([a-z-]+)", text)) & flags
+        assert len(named) > 1, name
+        assert named == set(readers[name.replace("-", "_")]), name
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="13 flags have no help text, or only a default in it")

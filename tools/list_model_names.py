@@ -1,6 +1,6 @@
-"""Writes down which models the installed timm and torchvision offer, so that listing them need not import them.
+"""Writes the model names of the installed timm and torchvision to files, so that listing them needs no import.
 
-Run it after a new version of either is taken up: python tools/list_model_names.py
+Run it after an upgrade of either: python tools/list_model_names.py
 """
 
 import json
@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from testbed.models.strings.names import LISTED, SHIPPED, ask_package
 
-KINDS = ("timm", "torchvision")
+KINDS = ("timm", "torchvision")  # open_clip is optional; its names are asked for once and cached
 
 
 def main() -> None:

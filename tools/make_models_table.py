@@ -1,4 +1,4 @@
-"""Writes docs/models.md: every published model of the registry, and those that cannot be had. Run it after changes.
+"""Writes docs/models.md: all models of the registry, and published ones that are not available. Run it after changes.
 
 python tools/make_models_table.py
 """
@@ -20,7 +20,7 @@ from testbed.entries.registry import Registry, load_module
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "models.md"
 PUBLISHED = "imagenet-testbed"
-RESULTS_ONLY = "results only"  # the family of models that are not in the published registry, but in its results
+RESULTS_ONLY = "results only"  # family of models that have published results but no entry in the published registry
 UNAVAILABLE = ROOT / "registry" / "metadata" / "imagenet_testbed_unavailable.json"
 
 _HEAD = """# Models
@@ -64,11 +64,12 @@ def page() -> str:
     if registry.broken:
         raise SystemExit(f"registry files that do not load: {registry.broken}")
     models = registry.models
-    families: dict[str, list[Model]] = {}
+    families: dict[str, list[Model]] = {}  # file -> its models, as an origin is <file>:<line>
     for name, model in models.entries.items():
         families.setdefault(models.origins[name].rsplit(":", 1)[0], []).append(model)
     lost = json.loads(UNAVAILABLE.read_text(encoding="utf-8"))
     here = len(models.tagged(PUBLISHED))
+    # The page counts the models of the published registry, so those with results only are left out.
     gone = sum(len(names) for family in lost if family["family"] != RESULTS_ONLY for names in family["models"].values())
     parts = [_HEAD.format(all=here + gone, here=here, gone=gone)]
     parts += [f"## {_about(Path(file))}\n\n{_table(members)}" for file, members in families.items()]
@@ -76,7 +77,7 @@ def page() -> str:
 
 
 def _about(file: Path) -> str:
-    """What a registry file says of itself: the first line is the title, the rest a paragraph."""
+    """Title and text of a section, from the docstring of a registry file: its first paragraph is the title."""
     title, _, rest = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or file.stem).partition("\n\n")
     return f"{title.replace(chr(10), ' ').rstrip('.')}\n\n{rest}".rstrip()
 
@@ -91,7 +92,7 @@ def _table(models: list[Model]) -> str:
 
 
 def _weights(model: Model) -> str:
-    """Loaders of the published models tell; of others the page says nothing."""
+    """The weights, which loaders of published models give as their str(); empty for other loaders."""
     loader = model.classifier_loader
     return f"`{loader}`" if type(loader).__str__ is not object.__str__ else ""
 
@@ -106,24 +107,27 @@ def _prepared(model: Model) -> str:
 
 
 def _normalised(model: Model) -> str:
-    given = model.normalization
-    if not isinstance(given, StandardNormalization):
-        return "none" if given is None else "by its own function"
+    normalization = model.normalization
+    if not isinstance(normalization, StandardNormalization):
+        return "none" if normalization is None else "by its own function"
     known = {(0.485, 0.456, 0.406, 0.229, 0.224, 0.225): "ImageNet's", (0.5,) * 6: "0.5"}
-    return known.get((*given.mean, *given.std)) or "its own"
+    return known.get((*normalization.mean, *normalization.std)) or "its own"
 
 
 def _type(tags: Sequence[str]) -> str:
-    found = _types().type_of(tags)
-    return "" if found == _types().OTHER.tag else str(found)
+    """The type that figures show for these tags; empty for other models."""
+    type_tag = _types().type_of(tags)
+    return "" if type_tag == _types().OTHER.tag else str(type_tag)
 
 
 @cache
 def _types() -> ModuleType:
+    """plotting/_types.py, loaded by path since plotting/ is no package."""
     return load_module(ROOT / "plotting" / "_types.py")
 
 
 def _lost(families: list[dict[str, Any]]) -> str:
+    """The table of published models without available weights, with the reason."""
     lines = ["| file there | why | type | models |", "|---|---|---|---|"]
     for family in families:
         for kind, names in family["models"].items():

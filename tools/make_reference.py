@@ -2,7 +2,7 @@
 
 PYTHONPATH=plotting python tools/make_reference.py
 
-The scripts in plotting/ import each other by bare names, which Python finds when it is told so.
+The scripts in plotting/ import each other by bare names, so plotting/ must be on the import path.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 
 import click
 
-from testbed.commands.database import ACTIONS
+from testbed.commands.database import ACTIONS, SHARED_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference.md"
 PLOTTING = ROOT / "plotting"
 CALL = "PYTHONPATH=plotting python tools/make_reference.py"
 
-# How a command is called -> the module whose `main` answers. The scripts in plotting/ are found by looking.
+# Command -> the module with its `main`. The scripts in plotting/ are not listed: they are found by their file names.
 COMMANDS = {
     "eval.py": "testbed.commands.evaluate",
     "db.py": "testbed.commands.database",
@@ -33,7 +33,7 @@ COMMANDS = {
     "python -m testbed.explain.clusters": "testbed.explain.clusters",
 }
 
-# How click and the help texts end: [default: 4; x>=1], [required], [0<=x<=100].
+# What click or a help text puts at its end: [default: 4; x>=1], [required], [0<=x<=100].
 _BRACKETS = re.compile(r"\s*\[((?:default: |required|[^\][]*<|x>)[^\]]*)\]")
 _CODE = re.compile(r"(`[^`]*`)")
 
@@ -66,10 +66,10 @@ def main() -> None:
 
 def page() -> str:
     """The whole page."""
-    found = dict(commands())
-    links = [f"[`{name}`](#{_anchor(name)})" for name in found]
+    by_name = dict(commands())
+    links = [f"[`{name}`](#{_anchor(name)})" for name in by_name]
     parts = [_HEAD, "Commands: " + ", ".join(links) + ".\n"]
-    for name, command in found.items():
+    for name, command in by_name.items():
         parts.append(f"## {name}\n\n{_prose(command)}\n\n{_table(rows(command))}")
     return "\n".join(parts)
 
@@ -80,53 +80,64 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         yield name, import_module(module).main
     for path in sorted(PLOTTING.glob("[!_]*.py")):
         command = getattr(import_module(path.stem), "main", None)
-        if isinstance(command, click.Command):
+        if isinstance(command, click.Command):  # some scripts are modules without a command
             yield f"plotting/{path.name}", command
 
 
 def rows(command: click.Command) -> list[Row]:
-    """Arguments first, then flags in the order of --help."""
+    """The table of a command: arguments first, then flags in the order of --help."""
+    # show_default makes click write the default of every flag into its help record.
     context = click.Context(command, show_default=True)
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-    owners = read_by() if command is import_module(COMMANDS["db.py"]).main else {}
-    found = [Row(a.human_readable_name, "required" if a.required else "", _naming(command, a)) for a in arguments]
+    readers_of = read_by() if command is import_module(COMMANDS["db.py"]).main else {}
+    table = [Row(a.human_readable_name, "required" if a.required else "", _naming(command, a)) for a in arguments]
     for option in options:
         flag, text = option.get_help_record(context) or ("", "")
         meaning, default, accepted = _taken_apart(text)
-        readers = [f"--{owner}" for owner in owners.get(option.name or "", ())]
+        readers = [f"--{reader}" for reader in readers_of.get(option.name or "", ())]
+        # A help text that names all its flags needs no list of them.
         if any(reader not in meaning for reader in readers):
             meaning += f" Read by {', '.join(readers)}."
-        found.append(Row(flag, default, f"{meaning} `{accepted}`".strip() if accepted else meaning))
-    return found
+        table.append(Row(flag, default, f"{meaning} `{accepted}`".strip() if accepted else meaning))
+    return table
 
 
 def without_help(command: click.Command) -> list[str]:
-    """Flags whose help does not say what they do: none, or one that tells no more than the default."""
+    """Flags whose help text is empty or has nothing but the default."""
     options = [p for p in command.params if isinstance(p, click.Option)]
     return [option.opts[0] for option in options if not _taken_apart(option.help or "")[0]]
 
 
 def read_by() -> dict[str, tuple[str, ...]]:
-    """Option of db.py that belongs to flags -> those flags. The action that declares it need not be its only reader."""
-    names = [name.replace("-", "_") for action in ACTIONS for name, _, _ in action.options]
-    return {name: tuple(a.flag for a in ACTIONS if name in _options_read(a.function, set())) for name in names}
+    """Option of db.py -> the flags that read it: the one that declares it, or for a shared option several."""
+    own = {_parameter(name): (action.flag,) for action in ACTIONS for name, _, _ in action.options}
+    shared = [_parameter(name) for name, _, _ in SHARED_OPTIONS]
+    return own | {n: tuple(a.flag for a in ACTIONS if n in _context_fields(a.function, set())) for n in shared}
 
 
-def _options_read(function: Callable[..., Any], seen: set[Any]) -> set[str]:
-    """Names that a function, or one of the commands' functions that it calls, takes from `context.extra`."""
+def _parameter(name: str) -> str:
+    """The keyword of an option in Python: data_root for --data-root."""
+    return name.replace("-", "_")
+
+
+def _context_fields(function: Callable[..., Any], seen: set[Any]) -> set[str]:
+    """The fields of `context` that a function reads, itself or in another function of testbed.commands it calls.
+
+    Read from the source text, so it depends on every function calling its Context `context`.
+    """
     seen.add(function)
     source = inspect.getsource(function)
-    found = set(re.findall(r'\.extra\["(\w+)"\]', source))
+    fields = set(re.findall(r"\bcontext\.(\w+)", source))
     for name in re.findall(r"(?<![\w.])(\w+)\(", source):
         called = getattr(function, "__globals__", {}).get(name)
         if inspect.isfunction(called) and called.__module__.startswith("testbed.commands") and called not in seen:
-            found |= _options_read(called, seen)
-    return found
+            fields |= _context_fields(called, seen)
+    return fields
 
 
 def _taken_apart(text: str) -> tuple[str, str, str]:
-    """What a help text says, the default, and which values are accepted."""
+    """A help text in three parts: the meaning, the default, the range of accepted values."""
     facts = [fact for inner in _BRACKETS.findall(text) for fact in inner.split("; ")]
     defaults = [fact.removeprefix("default: ") for fact in facts if fact.startswith("default: ")]
     default = "required" if "required" in facts else defaults[0].strip('"') if defaults else ""
@@ -135,13 +146,13 @@ def _taken_apart(text: str) -> tuple[str, str, str]:
 
 
 def _naming(command: click.Command, argument: click.Argument) -> str:
-    """click's arguments have no text of their own: the sentence of the command's that names it."""
+    """The sentence of the command's help that names the argument: click's arguments have no help of their own."""
     sentences = re.split(r"(?<=\.)\s", " ".join(inspect.cleandoc(command.help or "").split()))
     return next((s for s in sentences if re.search(rf"\b{argument.human_readable_name}\b", s)), "")
 
 
 def _prose(command: click.Command) -> str:
-    """The command's help; what click is told not to wrap is an example."""
+    """The command's help as Markdown. A block after \\b, which click does not wrap, is an example."""
     blocks = []
     for block in inspect.cleandoc(command.help or "").split("\n\n"):
         if block.startswith("\b"):
@@ -152,22 +163,22 @@ def _prose(command: click.Command) -> str:
     return "\n\n".join(blocks)
 
 
-def _table(found: list[Row]) -> str:
+def _table(rows_of_command: list[Row]) -> str:
     lines = ["| flag | default | what it does |", "|---|---|---|"]
-    for row in found:
+    for row in rows_of_command:
         flag = row.flag.replace("|", "\\|")
         lines.append(f"| `{flag}` | {_escaped(row.default)} | {_escaped(row.meaning)} |")
     return "\n".join(lines) + "\n"
 
 
 def _escaped(text: str) -> str:
-    """Nothing but backticks means anything to Markdown."""
+    """Text for a Markdown table: only what stands in backticks keeps a special meaning."""
     pieces = _CODE.split(text.replace("|", "\\|"))
     return "".join(p if p.startswith("`") else re.sub(r"([*<])", r"\\\1", p) for p in pieces)
 
 
 def _anchor(title: str) -> str:
-    """As GitHub makes it from a title."""
+    """The link target that GitHub makes from a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/eval-settings.md: every eval setting of the registry in one table. Run it after changing settings.
+"""Writes docs/eval-settings.md: tables of all eval settings of the registry. Run it after changing settings.
 
 python tools/make_settings_table.py
 """
@@ -15,7 +15,7 @@ from testbed.entries.setting_strings import KINDS
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "eval-settings.md"
 
-# Title -> what the name or a tag begins with; the first that fits.
+# Title of a section -> pattern at the start of a name or tag. A setting goes to the first section that matches.
 FAMILIES = {
     "Digits": r"digits",
     "CIFAR": r"cifar",
@@ -33,7 +33,7 @@ FAMILIES = {
     "ImageNet's classes elsewhere": r"imagenet",
     "Others": r"",
 }
-# Tag -> the part of a name that differs between settings of one row, and what stands for it.
+# Tag -> (pattern, replacement) that gives all settings of one family the same name, so that they share a row.
 PATTERNS = {
     "meta-set": (r"\d+$", "<number>"),
     "corruption": (r"^(.+?)\.[a-z0-9_]+\.[1-5]((_.*)?)$", r"\1.<corruption>.<severity>\2"),
@@ -66,7 +66,7 @@ Corruptions are explained in [corruptions.md](corruptions.md), attacks in [attac
 settings in [explanations.md](explanations.md), those of people's categories in [shape-bias.md](shape-bias.md).
 """
 
-# Kind of a setting string -> how it is written, and what it stands for. A kind that is missing here stops the tool.
+# Kind of a setting string -> (how it is written, what it means). A kind that is missing here stops the tool.
 STRINGS = {
     "folder": ("folder:PATH", "a folder of class folders, or of pictures without labels"),
     "manifest": ("manifest:FILE.csv", "a list with the columns `image` and `label`"),
@@ -121,11 +121,13 @@ def page() -> str:
     for family, members in families.items():
         if members:
             parts.append(f"## {family}\n\n{_table(registry, members)}")
+    # _FOOT doubles its braces, like every text that goes through format.
     parts += [f"## Groups\n\n{_groups(registry)}", _FOOT.format()]
     return "\n".join(parts)
 
 
 def _strings() -> str:
+    """Rows for the settings that are given as strings."""
     lines = []
     for kind in KINDS:
         written, meaning = STRINGS[kind]
@@ -140,6 +142,7 @@ def _family(entry: EvalSetting) -> str:
 
 
 def _table(registry: Registry, members: list[EvalSetting]) -> str:
+    """The table of one section. Settings whose rows are equal are one row with their number."""
     rows: dict[tuple[str, ...], int] = {}
     for entry in members:
         row = (
@@ -160,6 +163,7 @@ def _table(registry: Registry, members: list[EvalSetting]) -> str:
 
 
 def _pattern(entry: EvalSetting, name: str) -> str:
+    """The name with the variable part replaced, such as imagenet-c.<corruption>.<severity>."""
     for tag, (pattern, stands_for) in PATTERNS.items():
         if tag in entry.tags:
             return re.sub(pattern, stands_for, name)
@@ -167,8 +171,10 @@ def _pattern(entry: EvalSetting, name: str) -> str:
 
 
 def _classes(registry: Registry, entry: EvalSetting) -> str:
+    """The number of classes among which the setting measures."""
     runnable = registry.runnable(entry.name)
     dataset = runnable.dataset
+    # A metric of groups, such as ObjectNet's, counts groups rather than columns.
     groups = getattr(entry.metrics_fn, "groups", None)
     if groups is not None:
         return str(sum(1 for group in groups if len(group)))
@@ -181,9 +187,10 @@ def _classes(registry: Registry, entry: EvalSetting) -> str:
 
 
 def _source(entry: EvalSetting) -> tuple[str, str]:
+    """(source, licence); the licence is the one in parentheses in the source's text."""
     source = entry.dataset.source if entry.dataset else ""
-    found = _LICENCE.search(source)
-    return source.replace("|", "\\|").replace("<", "&lt;"), found["name"] if found else ""
+    licence = _LICENCE.search(source)
+    return source.replace("|", "\\|").replace("<", "&lt;"), licence["name"] if licence else ""
 
 
 def _groups(registry: Registry) -> str:
@@ -197,6 +204,7 @@ def _groups(registry: Registry) -> str:
 
 
 def _in_words(aggregate: object) -> str:
+    """The numbers that an aggregate gives, for the table of groups."""
     if aggregate is None:
         return ""
     kind = type(aggregate).__name__
@@ -214,7 +222,7 @@ def _in_words(aggregate: object) -> str:
 
 
 def _parts(aggregate: object) -> str:
-    """Several aggregates in one: the names of differences, or corruption errors of several kinds."""
+    """The numbers of Together: the names of its differences, or corruption errors on disk and in memory."""
     parts = getattr(aggregate, "parts", ())
     if all(type(part).__name__ == "Difference" for part in parts):
         return ", ".join(_in_words(part) for part in parts)

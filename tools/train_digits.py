@@ -1,7 +1,7 @@
 """Train the classifiers of the digits demo and write their weights into registry/weights/digits.
 
-Seeded and on one thread, so that the same packages give the same files. It takes a few minutes. The recipes
-were settled on a part of the training images held out for it; the test accuracies printed are only reported.
+Training is seeded and uses one thread, so that the same packages give the same files. It takes a few minutes. The
+recipes were chosen on held-out training images; the printed test accuracies were not used for it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Recipe:
+    """How one network is trained."""
+
     architecture: str
     steps: int = 800
     learning_rate: float = 2e-3
-    noise_sigma: float = 0.0  # each image gets gaussian noise of a strength between 0 and this
-    attack_eps: float = 0.0  # each image is attacked within this linf ball, before every step
+    noise_sigma: float = 0.0  # gaussian noise with a standard deviation drawn from 0 to this, per image
+    attack_eps: float = 0.0  # every batch is attacked within this linf radius before its step
     keep_every: int = 1  # train on every n-th image of each class
 
 
@@ -62,7 +64,7 @@ class Normalized(nn.Module):
 
 
 class TrainingRandom:
-    """The random numbers an attack asks for, from torch's own generator."""
+    """The rng of an attack, with torch's global generator instead of one seed per image."""
 
     def uniform(self, low: float, high: float, shape: Sequence[int]) -> Tensor:
         return torch.empty(BATCH, *shape).uniform_(low, high)
@@ -87,10 +89,10 @@ def train(recipe: Recipe, classifier: nn.Module, images: Tensor, labels: Tensor)
 
 
 def hardening(recipe: Recipe, classifier: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
-    """What is done to a batch before the network sees it."""
+    """The perturbation of a training batch: noise, an attack, or none."""
     attack = projected_gradient_descent("linf", recipe.attack_eps, recipe.attack_eps / 3, steps=5)
 
-    @torch.no_grad()
+    @torch.no_grad()  # the attack switches gradients on where it needs them
     def harden(batch: Tensor, targets: Tensor) -> Tensor:
         if recipe.noise_sigma:
             strength = recipe.noise_sigma * torch.rand(len(batch), 1, 1, 1)
@@ -103,6 +105,7 @@ def hardening(recipe: Recipe, classifier: nn.Module) -> Callable[[Tensor, Tensor
 
 
 def every_nth_of_each_class(images: Tensor, labels: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    # Sorted by class, so that every n-th row keeps the proportions of the classes.
     rows = torch.argsort(labels, stable=True)[::n]
     return images[rows], labels[rows]
 
@@ -119,7 +122,7 @@ def accuracy(classify: Callable[[Tensor], Tensor], images: Tensor, labels: Tenso
 def make_network(name: str, recipe: Recipe, entry: Model, data: ModuleType, path: Path) -> float:
     """Train one network, write it, and return its accuracy on the test images."""
     networks = load_module(REGISTRY / "models" / "_digits_networks.py")
-    torch.manual_seed(SEED)
+    torch.manual_seed(SEED)  # per network, so that --only gives the same file as a full run
     normalization = entry.normalization
     assert normalization is None or isinstance(normalization, StandardNormalization)
     classifier = Normalized(getattr(networks, recipe.architecture)(), normalization)
@@ -131,16 +134,21 @@ def make_network(name: str, recipe: Recipe, entry: Model, data: ModuleType, path
 
 
 def make_nearest_neighbour(data: ModuleType, path: Path) -> None:
-    """Its weights are the training digits, at the size they come in."""
+    """Write the nearest-neighbour classifier: its weights are the 8x8 training digits and their labels."""
     digits, labels = data.training_digits()
     save_file({"digits": torch.from_numpy(digits), "labels": torch.from_numpy(labels)}, path)
 
 
 @click.command(help=__doc__)
-@click.option("--output", type=click.Path(path_type=Path), default=REGISTRY / "weights" / "digits")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=REGISTRY / "weights" / "digits",
+    help="Folder for the weights.  [default: registry/weights/digits]",
+)
 @click.option("--only", multiple=True, type=click.Choice(list(RECIPES)), help="Train these alone.")
 def main(output: Path, only: tuple[str, ...]) -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # sums depend on how they are split over threads
     torch.use_deterministic_algorithms(True)
     output.mkdir(parents=True, exist_ok=True)
     data = load_module(REGISTRY / "eval_settings" / "_digits_data.py")

@@ -1,4 +1,4 @@
-"""The test images of CIFAR-10, for every file that declares settings on them."""
+"""The test images of CIFAR-10, shared by the files that declare settings on them."""
 
 from testbed import ArrayDataset
 

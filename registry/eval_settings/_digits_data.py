@@ -1,4 +1,4 @@
-"""The handwritten digits that come with scikit-learn, as 32x32 colour images, split once and for all."""
+"""The handwritten digits of scikit-learn as 32x32 colour images, with a fixed split into training and test images."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TEST_SIZE = 797
 
 _SPLIT_SEED = 20240
 _INK = 16  # the brightest value in scikit-learn's 8x8 images
-_DRAWN, _CANVAS = 24, 32  # the margin keeps a digit whole when it is moved or turned
+_DRAWN, _CANVAS = 24, 32  # the margin keeps a digit complete when it is shifted or rotated
 
 
 @functools.cache
 def training_digits() -> tuple[np.ndarray, np.ndarray]:
-    """The training part as it comes: 8x8 images with values 0..16, and labels."""
+    """The training part in scikit-learn's form: 8x8 images with values 0..16, and labels."""
     return _part(training=True)
 
 
@@ -34,7 +34,7 @@ def digits_test_images() -> tuple[np.ndarray, np.ndarray]:
 
 
 def drawn(digits: np.ndarray) -> np.ndarray:
-    """8x8 values 0..16 -> uint8 (n, 32, 32, 3): bright strokes in the middle of a black canvas."""
+    """8x8 images with values 0..16 -> uint8 (n, 32, 32, 3): bright strokes in the middle of a black canvas."""
     from PIL import Image
 
     grey = np.round(digits * (255 / _INK)).astype(np.uint8)
@@ -56,8 +56,8 @@ def _part(training: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _training_rows(labels: np.ndarray) -> np.ndarray:
-    """TRAINING_SIZE rows, each class in proportion to within one image."""
-    # RandomState, because numpy promises that its numbers never change; the committed weights rely on them.
+    """TRAINING_SIZE rows in which every class has its share, to within one image."""
+    # RandomState, because numpy guarantees that its numbers never change; the committed weights depend on the split.
     shuffled = np.random.RandomState(_SPLIT_SEED).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     steps = np.arange(len(labels) + 1) * TRAINING_SIZE // len(labels)

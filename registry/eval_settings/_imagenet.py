@@ -1,4 +1,4 @@
-"""What the files of ImageNet settings share: the validation set, class lists, the tenth of the images."""
+"""Shared by the files of ImageNet settings: the validation set, class lists, the 10 % subset, and `add`."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ def class_list(name: str) -> tuple[int, ...]:
 
 @cache
 def ten_percent() -> tuple[int, ...]:
-    """Five images of each class, drawn with replacement as published: 5000 places, 4799 distinct images."""
+    """The 10 % subset of the ImageNet Testbed: five images per class, drawn with replacement, 4799 distinct ones."""
     return tuple(registry.metadata(__file__, "imagenet_10percent.json"))
 
 
 def add(name: str, *tags: str, **what: Any) -> None:
-    """A setting that reports accuracy and calibration unless it says otherwise."""
+    """Add a setting. Unless it names another metrics_fn, it reports accuracy, NLL, Brier score and ECE."""
     what = {"metrics_fn": classification, **what}
     registry.add_eval_setting(EvalSetting(name=name, tags=("imagenet", *tags), **what))
 
 
 def add_with_tenth(name: str, *tags: str, **what: Any) -> None:
-    """A setting over all validation images, and its child over a tenth of them, read from the same logits.
+    """Add a setting on all validation images, and its child on a tenth of them, which reads the same logits.
 
-    Noise is drawn per image here, so this is exact for perturbed images too.
+    In the ImageNet Testbed the child was a run of its own. Here noise is seeded per image, so the logits are the same
+    for perturbed images too.
     """
     add(name, *tags, size=VAL_SIZE, **what)
     child = f"{name}_10percent"

@@ -1,6 +1,6 @@
-"""Attacks without a step size to tune, at the radii that are compared everywhere: APGD-CE, APGD-DLR, AutoAttack.
+"""Attacks without a step size to tune, at the usual radii: APGD-CE, APGD-DLR and AutoAttack.
 
-ImageNet: linf 4/255. CIFAR-10: linf 8/255 and l2 0.5. AutoAttack needs a package of its own (docs/attacks.md).
+ImageNet: linf 4/255. CIFAR-10: linf 8/255 and l2 0.5. AutoAttack needs another package (docs/attacks.md).
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from testbed.perturb.attacks import auto_attack, auto_pgd
 imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
 cifar = registry.load_module(Path(__file__).with_name("_cifar_data.py"))
 
-STEPS = 100
+STEPS = 100  # as in AutoAttack
 
 
 def attacks(norm: str, eps: float) -> dict[str, dict[str, Any]]:
-    """Name -> what an entry says of the attack."""
-    found: dict[str, dict[str, Any]] = {}
+    """Attack -> its arguments of EvalSetting."""
+    by_name: dict[str, dict[str, Any]] = {}
     for loss in ("ce", "dlr"):
         options = {"norm": norm, "eps": eps, "loss": loss, "steps": STEPS, "restarts": 1}
-        found[f"apgd-{loss}"] = {
+        by_name[f"apgd-{loss}"] = {
             "adversarial_attack": {"name": "auto_pgd", **options},
             "perturbation_fn_gpu": auto_pgd(**options),
         }
     options = {"norm": norm, "eps": eps, "version": "standard"}
-    found["autoattack"] = {
+    by_name["autoattack"] = {
         "adversarial_attack": {"name": "auto_attack", **options},
         "perturbation_fn_gpu": auto_attack(**options),
     }
-    return found
+    return by_name
 
 
 for _name, _attack in attacks("linf", 4 / 255).items():

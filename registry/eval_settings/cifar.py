@@ -1,4 +1,4 @@
-"""CIFAR-10 and -100, new test sets of CIFAR-10, and corrupted ones on disk and in memory (32-pixel constants)."""
+"""CIFAR-10 and -100, newer test sets of CIFAR-10, and corruptions on disk and in memory (32-pixel constants)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add(name: str, *tags: str, **what: Any) -> None:
 
 
 def add_corrupted(name: str, clean: str, dataset: ArrayDataset, size: int, *tags: str) -> None:
-    """<name>.<corruption>.<severity>, made in memory from the clean images, and a group of that name."""
+    """Add <name>.<corruption>.<severity>, computed in memory from the clean images, and the group <name>."""
     for kind in CORRUPTIONS:
         for severity in SEVERITIES:
             add(
@@ -35,7 +35,7 @@ def add_corrupted(name: str, clean: str, dataset: ArrayDataset, size: int, *tags
 
 
 def add_published(name: str, clean: str, folder: str, record: int, num_classes: int, *tags: str) -> None:
-    """<name>.<corruption>.<severity>_on-disk: the published arrays, 10,000 images of each severity in a row."""
+    """Add <name>.<corruption>.<severity>_on-disk from the published arrays, and their group."""
     for kind in CORRUPTIONS:
         for severity in SEVERITIES:
             add(
@@ -45,6 +45,7 @@ def add_published(name: str, clean: str, folder: str, record: int, num_classes: 
                     name=folder,
                     also=(folder.lower(),),
                     files=(f"{kind}.npy", "labels.npy"),
+                    # One file per corruption: 10,000 images of severity 1, then those of severity 2, and so on.
                     rows=(10_000 * (severity - 1), 10_000 * severity),
                     num_classes=num_classes,
                     source=f"zenodo.org/records/{record}, {folder}.tar (CC-BY-4.0), unpacked",
@@ -77,6 +78,7 @@ for _name, _size in _NEW.items():
         source="github.com/modestyachts/CIFAR-10.1 (MIT), folder datasets",
     )
     add(_name, "cifar10", dataset=_images, size=_size)
+# `_images` is that of the last pass, v6.
 add_corrupted("cifar10.1-c", "cifar10.1-v6", _images, 2_000, "cifar10")
 
 add(

@@ -1,4 +1,4 @@
-"""cifar10-meta-000 to -999: the test images of CIFAR-10, each set changed by three operations (docs/meta-sets.md)."""
+"""cifar10-meta-000 to -999: CIFAR-10 test images, changed by three operations in each set (docs/meta-sets.md)."""
 
 from pathlib import Path
 

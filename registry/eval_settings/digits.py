@@ -1,4 +1,4 @@
-"""Handwritten digits, clean, corrupted, shifted and attacked: the demo that runs from a clone, offline."""
+"""Handwritten digits, clean, corrupted, shifted and attacked: a demo that runs from a clone, without a network."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ data = registry.load_module(Path(__file__).with_name("_digits_data.py"))
 
 TEST = ArrayDataset(make=data.digits_test_images, num_classes=data.NUM_CLASSES)
 
-# The constants published for photographs of 224 pixels. A digit fills its image with a few broad strokes, and
-# under the gentler constants for 32 pixels every model stays where it is on clean images. Blur alone counts in
-# pixels; at the widths for 224 nothing would be left of a digit, so it takes those for 64.
+# Corruption -> the image size whose published constants are used. A digit is a few broad strokes: with the weaker
+# constants for 32 pixels every model would be as good as on clean images, so those for 224 are used. Only blur is
+# measured in pixels, and its widths for 224 would leave nothing of a digit: it uses those for 64.
 CORRUPTIONS = {
     "gaussian_noise": 224,
     "impulse_noise": 224,
@@ -40,7 +40,7 @@ SHIFTS: dict[str, Callable[..., Any]] = {
 
 
 def add(name: str, *tags: str, **what: Any) -> None:
-    """A setting on the test digits whose clean counterpart is `digits`."""
+    """Add a setting on the test digits; its clean setting is `digits`."""
     registry.add_eval_setting(
         EvalSetting(
             name=name,
@@ -63,7 +63,7 @@ for kind, size in CORRUPTIONS.items():
 for name, perturbation in SHIFTS.items():
     add(name, "shift", perturbation_fn_cpu=perturbation)
 
-# At 16 of 255 grey levels the stroke is still plain to see.
+# At 16 of 255 grey levels the strokes are still clearly visible.
 ATTACK = {"norm": "linf", "eps": 16 / 255, "step": 4 / 255, "steps": 20}
 add(
     "digits.pgd.linf.eps16",

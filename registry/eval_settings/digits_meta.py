@@ -1,4 +1,4 @@
-"""digits-meta-00 to -29: meta sets of the digits, small enough to try estimators of accuracy on (docs/meta-sets.md)."""
+"""digits-meta-00 to -29: small meta sets, to try label-free accuracy estimation on (docs/meta-sets.md)."""
 
 from pathlib import Path
 

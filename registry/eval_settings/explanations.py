@@ -1,8 +1,8 @@
-"""How faithful explanations are to a model: CAUC and CDROP of several explainers, with two controls.
+"""Faithfulness of explanations: CAUC and CDROP of several explainers, with two controls.
 
-`contrastive-gradcam` and the others run over the sample photographs, `contrastive-gradcam.val` over ImageNet's
-validation images, and `explanations:gradcam@SETTING` over those of any eval setting. A control is run with every
-explainer: a number that random noise reaches too says nothing. See docs/explanations.md.
+`contrastive-gradcam` and the like use the sample photographs, `contrastive-gradcam.val` ImageNet's validation images,
+and `explanations:gradcam@SETTING` those of any eval setting. The controls are run with every explainer: a number that
+random noise reaches too says nothing. See docs/explanations.md.
 """
 
 from testbed import registry
@@ -23,5 +23,6 @@ for _suffix, _over in (("", "imagenet-samples"), (".val", "val")):
                 controls=[] if _explainer in CONTROLS else _controls,
             )
         )
+    # captum is an optional package, so its explainers are a group of their own.
     registry.add_group(f"contrastive{_suffix}", [f"contrastive-{e}{_suffix}" for e in (*_OWN, *CONTROLS)])
     registry.add_group(f"contrastive-captum{_suffix}", [f"contrastive-{e}{_suffix}" for e in CAPTUM])

@@ -1,4 +1,4 @@
-"""ImageNet validation, other ways to look at its stored logits, and sets of all 1000 classes."""
+"""ImageNet validation, other metrics of its stored logits, and sets with all 1000 classes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
 
 @cache
 def real_labels() -> Sequence[Sequence[int]]:
-    """The reassessed labels of Beyer et al. 2020 (Apache-2.0), which come with timm; 3,163 images have none."""
-    timm = find_spec("timm")  # found, not imported
+    """The ReaL labels of Beyer et al. 2020 (Apache-2.0), a file of timm; 3,163 images have none."""
+    timm = find_spec("timm")  # located without importing it, which takes seconds
     folders = (timm.submodule_search_locations or []) if timm else []
     for folder in folders:
         path = Path(folder) / "data" / "_info" / "imagenet_real_labels.json"
@@ -71,7 +71,7 @@ imagenet.add(
         labels="imagenet",
         source="github.com/HaohanWang/ImageNet-Sketch, wnid folders",
     ),
-    size=50_889,  # the published registry says 50,000
+    size=50_889,  # the ImageNet Testbed's registry says 50,000
 )
 for _name, _style in (("imagenet-cartoon", "cartoon"), ("imagenet-drawing", "drawing")):
     imagenet.add(

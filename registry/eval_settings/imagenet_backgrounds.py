@@ -18,7 +18,7 @@ for _variant in VARIANTS:
         dataset=StandardDataset(
             name=f"imagenet-9/{_variant}/val",
             also=(f"bg_challenge/{_variant}/val", f"imagenet-9/{_variant}"),
-            labels="sorted",  # 00_dog to 08_fish
+            labels="sorted",  # folders 00_dog to 08_fish
             source="github.com/MadryLab/backgrounds_challenge, release data, backgrounds_challenge_data.tar.gz",
         ),
         metrics_fn=InGroup(GROUPS, among_all=True),

@@ -1,7 +1,7 @@
 """Corrupted ImageNet: ImageNet-C and -C-bar on disk and in memory, ImageNet-3DCC on disk.
 
-On disk: the published 224-pixel JPEGs, through the model's own transform as in the published results, and beside that
-(_on-disk-224) without a second resize. In memory: the corruption is applied to the picture as the model gets it.
+On disk: the published 224-pixel JPEGs, through the model's own transform as in the ImageNet Testbed and, as
+_on-disk-224, without a second resize. In memory: the corruption is applied after the model's transform.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from testbed.perturb.corruptions import BAR_CORRUPTIONS, CORRUPTIONS, corruption
 
 imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
 
-# The published results have no glass blur in memory.
+# The ImageNet Testbed has no glass blur in memory.
 NOT_PUBLISHED = {"glass_blur"}
 CORRUPTIONS_3D = (
     *("near_focus", "far_focus", "fog_3d", "flash", "color_quant", "low_light", "xy_motion_blur", "z_motion_blur"),
@@ -72,6 +72,7 @@ for _kind in CORRUPTIONS_3D:
 
 
 def add_corruption_group(name: str, pattern: str, kinds: tuple[str, ...], alexnet: bool) -> None:
+    """Add the group of a pattern; with `alexnet`, whose errors were published for these kinds, also mCE."""
     members = [pattern.format(corruption=k, severity=s) for k in kinds for s in imagenet.SEVERITIES]
     baseline = ALEXNET if alexnet else {}
     registry.add_group(name, members, aggregate=CorruptionSummary(pattern, "val", kinds, baseline))

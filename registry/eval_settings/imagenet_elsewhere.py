@@ -1,4 +1,4 @@
-"""ImageNet's classes drawn and painted, photographed from a screen, and in the hardest pictures of other sets."""
+"""ImageNet's classes in drawings and paintings, on a photographed screen, and in the hardest pictures of other sets."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ imagenet.add(
     "own-layout",
     dataset=StandardDataset(
         name="imagenet-hard",
-        labels="none",  # a picture may have several: they are the name of its folder
+        labels="none",  # a picture may have several labels: folder_labels reads them from its folder's name
         source="huggingface.co/datasets/taesiri/imagenet-hard (parquet; its size has changed several times, so note "
         "the revision), written into folders named after the labels, joined by +: imagenet-hard/409+530/17.jpg "
         "(a script is below)",
@@ -26,9 +26,8 @@ imagenet.add(
 
 # ---- ImageNet-D of 2021 (Rusak et al.): the classes of DomainNet that ImageNet has too -----------------------
 
-DOMAINNET = registry.metadata(
-    __file__, "domainnet.json"
-)  # class -> folders that are one class here; ImageNet's classes
+# Class -> its folders (alike ones such as telephone and cell phone are one class here) and its ImageNet classes.
+DOMAINNET = registry.metadata(__file__, "domainnet.json")
 _FOLDERS = {folder: number for number, known in enumerate(DOMAINNET.values()) for folder in known["folders"]}
 _GROUPS = tuple(tuple(known["classes"]) for known in DOMAINNET.values())
 for _domain in ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"):

@@ -1,4 +1,4 @@
-"""Groups across families."""
+"""Groups of settings from several files."""
 
 from testbed import registry
 from testbed.metrics.aggregates import Mean
@@ -16,5 +16,5 @@ registry.add_group(
         "imagenet-vid-robust",
         "ytbb-robust",
     ],
-    aggregate=Mean(),  # of those that have a top1: not of the videos, whose numbers are pm0 and pm10
+    aggregate=Mean(),  # of the settings with a top1; the videos have pm0 and pm10 instead
 )

@@ -1,6 +1,7 @@
-"""ObjectNet: household objects in odd poses. 113 of its 313 folders stand for 125 ImageNet classes.
+"""ObjectNet: household objects in unusual poses. 113 of its 313 folders correspond to 125 ImageNet classes.
 
-The prediction is among the 125, and right if it is one of the folder's; other folders are not run at all.
+The prediction is among the 125 classes, and right if it is one of the folder's. The other folders are not run; the
+ImageNet Testbed ran all 313 and dropped the others afterwards.
 """
 
 from pathlib import Path
@@ -13,9 +14,9 @@ imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
 FOLDERS = registry.metadata(__file__, "objectnet.json")
 CLASSES = tuple(c for members in FOLDERS.values() for c in members)
 _PLACE = {c: place for place, c in enumerate(CLASSES)}
-GROUPS = tuple(tuple(_PLACE[c] for c in members) for members in FOLDERS.values())  # in places of CLASSES
+GROUPS = tuple(tuple(_PLACE[c] for c in members) for members in FOLDERS.values())  # as places in CLASSES
 
-# name, images, source, tags: the version of the published results, and the final one
+# (name, images, source, tags): the version that the ImageNet Testbed used, and the final one
 SETS = (
     ("objectnet-1.0-beta", 18_514, "the beta that came before objectnet-1.0, no longer offered", (imagenet.PUBLISHED,)),
     (
@@ -36,7 +37,7 @@ for _name, _size, _source, _tags in SETS:
             source=_source,
         ),
         class_sublist=CLASSES,
-        transform=CropBorder(2),  # the red frame
+        transform=CropBorder(2),  # without the red frame around every picture
         metrics_fn=InGroup(GROUPS),
         size=_size,
     )

@@ -1,4 +1,4 @@
-"""Pictures of none of the 1000 classes. `db.py --print-group MODEL ood` tells how well each score finds them."""
+"""Pictures of none of the 1000 classes. `db.py --print-group MODEL ood` shows how well each score detects them."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from testbed.metrics.ood import mean_scores
 
 imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
 
-# name -> near or far (OpenOOD), images, other folders, where from
+# Name -> (near or far as in OpenOOD, images, other folder names, source)
 SETS = {
     "ninco": (
         *("near", 5_879, ("NINCO/NINCO_OOD_classes", "NINCO")),
@@ -33,11 +33,11 @@ for _name, (_kind, _size, _also, _source) in SETS.items():
         "ood",
         dataset=StandardDataset(name=_name, also=_also, labels="none", source=_source),
         metrics_fn=mean_scores,
-        controls=("val",),
+        controls=("val",),  # detection compares with known pictures
         size=_size,
     )
 
-# ImageNet-O is judged among 200 of the classes.
+# ImageNet-O is scored among 200 of the classes, so it is compared with validation images of the same 200.
 imagenet.add(
     "imagenet-o",
     "ood",

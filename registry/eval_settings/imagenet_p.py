@@ -1,8 +1,8 @@
-"""ImageNet-P (Hendrycks and Dietterich 2019): sequences of frames that change little by little; does the answer flip?
+"""ImageNet-P (Hendrycks and Dietterich 2019): sequences of slightly changing frames; how often does a prediction flip?
 
-Frames are held against the one before or, for noise, whose frames do not follow one another, against the first. The
-published sequences are videos; here their frames lie as pictures. `db.py --print-group MODEL imagenet-p` gives mFR and
-mT5D, which are relative to AlexNet: run `alexnet` on the group too.
+A frame is compared with the previous one or, for noise, whose frames are independent draws, with the first. The
+published sequences are videos; here their frames must be extracted as pictures. `db.py --print-group MODEL imagenet-p`
+gives mFR and mT5D, which are relative to AlexNet: run `alexnet` on the group too.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ for _kind in (*PERTURBATIONS, *EXTRA, *HARDER_NOISE):
             name=f"imagenet-p/{_kind}", also=(f"ImageNet-P/{_kind}",), labels="imagenet", source=SOURCE
         ),
         metrics_fn=FlipRate("first" if _kind.startswith(NOISE) else "previous"),
-        resize="whole",  # frames of 224 pixels, shown as they are
+        resize="whole",  # frames have 224 pixels already
     )
 
 registry.add_group("imagenet-p", [f"imagenet-p.{kind}" for kind in PERTURBATIONS], aggregate=FlipRates())

@@ -1,7 +1,7 @@
-"""PGD at the published radii, steps and step sizes, against true labels and inside [0, 1].
+"""PGD with the radii, steps and step sizes of the ImageNet Testbed, against true labels and inside [0, 1].
 
-The published runs attacked the model's own prediction and let pixels leave [0, 1], so their numbers are higher.
-`pgd.*_as-published` does as they did (docs/differences.md).
+The testbed attacked the model's own prediction and let pixels leave [0, 1], so its accuracies are higher.
+`pgd.*_as-published` does the same (docs/differences.md).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from testbed.perturb.attacks import projected_gradient_descent
 imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
 
 STEPS = 100
-SIDE = 224  # of the images that the l2 radii are for
-# name -> norm, radius, step: in pixel values from 0 to 1
+SIDE = 224  # side of the images for which the l2 radii are given
+# Name -> (norm, radius, step), in pixel values from 0 to 1
 ATTACKS = {
     "pgd.l2.eps0.1": ("l2", 0.1, 0.01),
     "pgd.l2.eps0.5": ("l2", 0.5, 0.05),
     "pgd.linf.eps0.5": ("linf", 0.5 / 255, 0.03 * 0.5 / 255),
     "pgd.linf.eps2": ("linf", 2 / 255, 0.03 * 2 / 255),
 }
-# What the published runs did otherwise.
+# What the ImageNet Testbed did differently.
 AS_PUBLISHED = {"labels": "predicted", "clip": False}
 
 
 def attack(norm: str, eps: float, step: float, **how: Any) -> Any:
-    """An l2 radius is for 224 pixels a side and grows with the side, as published; the step does not."""
+    """The attack. An l2 radius is for a side of 224 pixels and grows with the side, as published; the step does not."""
 
     def perturb(images: Any, model: Any, targets: Any, rng: Any) -> Any:
         height, width = images.shape[-2:]
@@ -40,9 +40,9 @@ def attack(norm: str, eps: float, step: float, **how: Any) -> Any:
 
 
 def parameters(norm: str, eps: float, step: float, **how: Any) -> dict[str, Any]:
-    """What is recorded with a result, and given to models that attack themselves."""
-    found = {"name": "projected_gradient_descent", "norm": norm, "eps": eps, "step": step, "steps": STEPS, **how}
-    return found | ({"eps_is_for_side": SIDE} if norm == "l2" else {})  # a side of 448 has twice the radius
+    """The attack's parameters, as recorded with a result and passed to models that run the attack themselves."""
+    recorded = {"name": "projected_gradient_descent", "norm": norm, "eps": eps, "step": step, "steps": STEPS, **how}
+    return recorded | ({"eps_is_for_side": SIDE} if norm == "l2" else {})  # a side of 448 has twice the radius
 
 
 for _suffix, _how, _tags in (("", {}, (imagenet.PUBLISHED,)), ("_as-published", AS_PUBLISHED, ())):

@@ -1,4 +1,4 @@
-"""One photograph per class, clean and under the 19 corruptions of ImageNet-C in memory: something real to run today."""
+"""One photograph per class, clean and with the 19 corruptions of ImageNet-C in memory: a small set of real pictures."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ for _kind in CORRUPTIONS:
             parent_eval_setting="imagenet-samples",
         )
 
-# AlexNet's errors are those on the validation set, so mCE here is for comparing models with one another.
+# AlexNet's errors are those on the validation set, so mCE is only for comparing models on these photographs.
 registry.add_group(
     "imagenet-samples-c",
     [f"imagenet-samples.{kind}.{severity}" for kind in CORRUPTIONS for severity in imagenet.SEVERITIES],

@@ -1,4 +1,4 @@
-"""What stands beside the object: watermarks, spurious features, edited surroundings, classes with strong cues."""
+"""Shortcuts: watermarks, spurious features, edited surroundings, classes with strong cues around the object."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ imagenet.add(
     size=imagenet.VAL_SIZE,
 )
 imagenet.add("imagenet-w.clean", "shortcut", logits_from="val", metrics_fn=carton, size=imagenet.VAL_SIZE)
-# IN-W Gap and Carton Gap: a model that leans on watermarks loses accuracy and sees cartons.
+# IN-W Gap and Carton Gap: a model that relies on watermarks loses accuracy and predicts cartons.
 registry.add_group(
     "imagenet-w-gaps",
     ["imagenet-w", "imagenet-w.clean"],
@@ -32,7 +32,7 @@ registry.add_group(
         [
             Difference(gap, "imagenet-w", "imagenet-w.clean", metric, kind)
             for gap, metric, kind in (
-                ("in_w_gap", "top1", replace(GAP, better="higher")),  # accuracy less the clean one: 0 is the best
+                ("in_w_gap", "top1", replace(GAP, better="higher")),  # accuracy minus clean accuracy: 0 is best
                 ("carton_gap", "top1_carton", GAP),
                 ("p_carton_gap", "p_carton", GAP),
             )
@@ -48,7 +48,7 @@ imagenet.add(
     dataset=StandardDataset(
         name="spurious_imagenet/images",
         also=("spurious-imagenet/images", "spurious-imagenet"),
-        labels="none",  # the class stands in the folder's name
+        labels="none",  # the class is in the folder's name
         source="github.com/YanNeu/spurious_imagenet, setup_download.sh: folders of 75 images for each of 100 classes",
     ),
     metrics_fn=spurious_feature,

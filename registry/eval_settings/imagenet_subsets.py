@@ -1,7 +1,7 @@
-"""Sets of some of the 1000 classes, and the validation images of the same classes.
+"""Sets with some of the 1000 classes, and their twins: the validation images of the same classes.
 
-Accuracy is among the set's own classes, as published; top1_full1000 beside it is among all 1000. Both are read from
-one evaluation over all classes, which stands as <name>.full1000.
+top1 is among the set's own classes, as in the ImageNet Testbed; top1_full1000 is among all 1000. Both are read from one
+evaluation over all classes, <name>.full1000.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from testbed.metrics.labels import COLUMNS, targets_are
 
 imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
 
-# name, class list, images, images of the twin, twin, where from
+# (name, class list, images, images of the twin, twin, source)
 SETS = (
     (
         *("imagenet-a", "imagenet_a", 7_500, 10_000, "val-on-imagenet-a-classes"),
@@ -44,7 +44,7 @@ for _name, _classes, _size, _twin_size, _twin, _source in SETS:
 
 @targets_are(COLUMNS)
 def openimages_accuracy(logits, targets):
-    """top1, top5 and top1_balanced, the mean over classes."""
+    """metrics_fn: that of subsets, and top1_balanced, the mean over classes."""
     metrics = subset_classification(logits, targets)
     balanced = class_accuracy(logits, targets)
     return metrics | {"top1_balanced": balanced["top1_mean_per_class"]} if balanced else metrics
@@ -62,7 +62,7 @@ imagenet.add(
     ),
     class_sublist=imagenet.class_list("openimages"),
     metrics_fn=openimages_accuracy,
-    size=23_120,  # the published registry says 23,104, and 20,700 for the twin
+    size=23_120,  # the ImageNet Testbed's registry says 23,104, and 20,700 for the twin
 )
 imagenet.add(
     "val-on-openimages-classes",

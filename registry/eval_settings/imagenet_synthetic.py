@@ -1,4 +1,4 @@
-"""Pictures that were made: by diffusion, by a game engine, by pasting objects, by distortions that no data set has."""
+"""Synthetic pictures: by diffusion, by a game engine, by pasting objects, by unusual distortions."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ imagenet.add(
 
 # ---- SI-Score (Djolonga et al. 2021): 61 objects at every size, place and angle -----------------------------
 
-SI_SCORE = registry.metadata(__file__, "si_score.json")  # class folder -> class
+SI_SCORE = registry.metadata(__file__, "si_score.json")  # class folder -> ImageNet class
 for _kind, _folder in (("size", "area"), ("location", "location20_area02_min0pc"), ("rotation", "rotation")):
     imagenet.add(
         f"si-score.{_kind}",

@@ -1,4 +1,4 @@
-"""ImageNetV2: three ways to choose 10,000 new images, each as found and re-encoded like the validation set."""
+"""ImageNetV2: three selections of 10,000 new images, each as found and re-encoded like the validation set."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ from testbed.metrics.classification import subset_classification
 
 imagenet = registry.load_module(Path(__file__).with_name("_imagenet.py"))
 
-# Published name -> other spellings of its folder. Folders 0 to 999 count as class numbers, never in string order.
+# Published name -> other spellings of its folder. Folders 0 to 999 are class numbers: in string order, as many loaders
+# sort them, 10 would come before 2.
 SETS = {
     "imagenetv2-matched-frequency": (),
     "imagenetv2-matched-frequency-format-val": (),

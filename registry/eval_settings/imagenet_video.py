@@ -1,8 +1,8 @@
 """Video frames: ImageNet-VID-Robust and YTBB-Robust (Shankar et al. 2019), and the validation images of their classes.
 
 ImageNet's classes are merged into those of the videos by the highest logit. pm0 is the accuracy on anchor frames, pm10
-that on the worst frame within ten of the anchor; both in percent. A VID frame is scored against its own labels, a YTBB
-frame against its anchor's, as published.
+that on the worst frame within ten frames of the anchor, both in percent. As published, a VID frame is scored against
+its own labels, a YTBB frame against those of its anchor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ METADATA = registry.metadata(__file__, "video_groups.json")
 
 
 def columns_of(groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """The classes of all groups in ascending order, and the groups as places among them."""
+    """(the classes of all groups in ascending order, the groups as places in that list)."""
     classes = tuple(sorted(c for group in groups for c in group))
     place = {c: i for i, c in enumerate(classes)}
     return classes, tuple(tuple(place[c] for c in group) for group in groups)
@@ -32,6 +32,7 @@ def columns_of(groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[
 
 @cache
 def _vid_frames() -> Frames:
+    """Labels and neighbours of the annotated frames. The file lists frames as runs (first, last)."""
     labels: dict[str, tuple[int, ...]] = {}
     neighbours: dict[str, list[str]] = {}
     for video, known in registry.metadata(__file__, "imagenet_vid_robust_frames.json").items():
@@ -83,7 +84,7 @@ imagenet.add(
 
 
 def ytbb_frames(image_paths: Sequence[str]) -> Frames:
-    """Everything stands in the paths: <labels joined by +>/<clip>/<offset from the anchor>.jpg."""
+    """Labels and neighbours, read from the paths: <labels joined by +>/<clip>/<offset from the anchor>.jpg."""
     labels: dict[str, tuple[int, ...]] = {}
     clips: dict[str, list[str]] = {}
     anchors: dict[str, str] = {}
@@ -114,7 +115,7 @@ imagenet.add(
     ),
     class_sublist=YTBB_CLASSES,
     metrics_fn=FrameAccuracy(YTBB_GROUPS, ytbb_frames),
-    # No size: 2030 anchors (the published registry says 2530), with the neighbours that were judged similar.
+    # No size: 2030 anchors (the ImageNet Testbed's registry says 2530), and the neighbours that were judged similar.
 )
 imagenet.add(
     "val-on-ytbb-robust-classes",

@@ -18,7 +18,7 @@ class _Block(nn.Module):
     def forward(self, x):
         out = functional.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
-        if self._more:  # option A: every second pixel, and zeros for the new channels on both sides
+        if self._more:  # option A: every second pixel, and zeros for the new channels, half of them before the others
             x = functional.pad(
                 x[:, :, :: self._stride, :: self._stride], (0, 0, 0, 0, self._more // 2, self._more // 2)
             )
@@ -26,9 +26,11 @@ class _Block(nn.Module):
 
 
 class CifarResNet(nn.Module):
+    """A network of 6n + 2 layers. Layer names are those of the weights: akamaster/pytorch_resnet_cifar10."""
+
     def __init__(self, depth, classes=10):
         super().__init__()
-        blocks = (depth - 2) // 6
+        blocks = (depth - 2) // 6  # per stage: three stages of blocks with two layers, and the first and last layer
         self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
         self.layer1 = self._stage(16, 16, blocks, 1)

@@ -1,4 +1,4 @@
-"""The classifiers of the digits demo. It imports torch, so only loaders and the training tool load it."""
+"""The networks of the digits demo. This file imports torch, so only loaders and the training tool load it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def linear() -> nn.Module:
 
 
 def mlp() -> nn.Module:
-    """One hidden layer; it sees the image at half size, which keeps the committed weights small."""
+    """One hidden layer. It gets the image at half size, which keeps the committed weights small."""
     layers = OrderedDict(
         shrink=nn.AvgPool2d(2),
         flatten=nn.Flatten(),
@@ -28,14 +28,14 @@ def mlp() -> nn.Module:
 
 
 def cnn() -> nn.Module:
-    """Three convolutions and a mean over the image: `features` is the last map, `pool` the penultimate layer."""
+    """Three convolutions and global average pooling: `features` is the last map, `pool` the penultimate layer."""
     features = nn.Sequential(
         nn.Conv2d(3, 16, 5, stride=2, padding=2),
         nn.ReLU(),
         nn.Conv2d(16, 32, 3, padding=1),
         nn.ReLU(),
-        # A stride in the next convolution instead would alias: accuracy then falls more for a shift of two
-        # pixels than for one of four, which is true of such networks but a puzzle in a demo.
+        # Not a stride in the next convolution, which would alias: accuracy would then fall more for a shift of two
+        # pixels than for one of four. Real networks do that too, but in a demo it is a puzzle.
         nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 3, padding=1),
         nn.ReLU(),
@@ -45,7 +45,7 @@ def cnn() -> nn.Module:
 
 
 class NearestNeighbour(nn.Module):
-    """Remembered images; called with a batch, it gives the squared distance of each image to each of them."""
+    """Holds the training images. Its output is the squared distance of each image of a batch to each of them."""
 
     examples: Tensor
     labels: Tensor
@@ -58,5 +58,6 @@ class NearestNeighbour(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         grey = images.mean(dim=1).flatten(1)
+        # |a - b|^2 = |a|^2 + |b|^2 - 2 ab, which needs no array of all differences.
         squares = grey.square().sum(1, keepdim=True) + self.examples.square().sum(1)
         return squares - 2 * grey @ self.examples.T

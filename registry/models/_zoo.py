@@ -1,8 +1,8 @@
-"""What the files of published ImageNet classifiers share: networks with pinned weights, and entries made of them.
+"""Shared by the files of published ImageNet classifiers: loaders with pinned weights, and entries that use them.
 
-A loader is called for the network with its weights; its `build` gives the same network with random ones. Nothing here
-imports torch, timm or torchvision before that. Plain classes: each family loads this file, dataclasses would take
-longer to make than all entries.
+Calling a loader gives the network with its weights; `build` gives the same network with random weights. torch, timm and
+torchvision are imported only then. The loaders are plain classes: every family of models loads this file anew, and
+making dataclasses would take longer than making all entries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PUBLISHED = "imagenet-testbed"  # the tag of the models that Taori et al. (2020)
 
 
 class Timm:
-    """timm's network and weights `name.tag`. With a bare name timm would choose the weights."""
+    """timm's network with the weights `name.tag`. The tag is needed: for a bare name timm chooses the weights."""
 
     def __init__(self, tag: str, **arguments: Any) -> None:
         self.tag, self.arguments = tag, arguments
@@ -43,13 +43,13 @@ class Timm:
             self.build(),
             self.tag,
             *([address.rsplit("/", 1)[-1]] if address else []),
-            # timm's own way of loading, which also knows files whose tensors have other names.
+            # timm's own loader, which also converts files whose tensors have other names.
             fallback=lambda: timm.create_model(self.tag, pretrained=True).state_dict(),
         )
 
 
 class Torchvision:
-    """torchvision's network with the weights published first, which is what papers before 2022 mean by the name."""
+    """torchvision's network with the weights published first: those that papers before 2022 mean by the name."""
 
     weights = "IMAGENET1K_V1"
 
@@ -77,10 +77,9 @@ class Torchvision:
 
 
 class File:
-    """A network of timm or torchvision with weights from a file that neither of them knows.
+    """A network of timm or torchvision with weights from a file that neither of them offers.
 
-    metadata/weights.json tells where the file can be had. Without the checksum at the end of its name it is taken
-    unchecked.
+    metadata/weights.json has its address. A file whose name does not end in the checksum is loaded without a check.
     """
 
     def __init__(self, arch: str, file: str, network: Timm | Torchvision) -> None:
@@ -102,7 +101,7 @@ def entry(
     eval_batch_size: int = 64,
     columns: Sequence[int] | None = None,
 ) -> Model:
-    """An ImageNet classifier; the tags tell its type, and whether its name is a published one."""
+    """The entry of an ImageNet classifier. Its tags are its type and, if its name is a published one, PUBLISHED."""
     return Model(
         name=name,
         transform=transform,

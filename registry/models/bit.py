@@ -9,8 +9,8 @@ from testbed import StandardTransform, registry
 
 zoo = registry.load_module(Path(__file__).with_name("_zoo.py"))
 
-# The output of each ImageNet class among the 21,843 of ImageNet-21k. Teddy (n04399382) is not one of them: it gets, as
-# published, the first one, n00004475 (organism).
+# The output of each ImageNet class among the 21,843 of ImageNet-21k. Teddy (n04399382) is not among them: as in the
+# ImageNet Testbed it gets the first output, n00004475 (organism).
 _COLUMNS = registry.metadata(__file__, "imagenet21k_columns.json")["columns"]
 
 for _size, _batch in {"50x1": 32, "50x3": 16, "101x1": 32, "101x3": 16, "152x4": 4}.items():

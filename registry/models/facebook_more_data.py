@@ -15,7 +15,7 @@ for _arch in ("resnet18", "resnet50", "resnext50_32x4d", "resnext101_32x4d", "re
     _LOADERS |= {f"{_arch}_ssl": zoo.Timm(f"{_arch}.{_SSL}"), f"{_arch}_swsl": zoo.Timm(f"{_arch}.{_SWSL}")}
 for _arch in ("resnext101_32x8d", "resnext101_32x16d", "resnext101_32x32d"):
     _LOADERS[f"instagram-{_arch}"] = zoo.Timm(f"{_arch}.{_WSL}")
-# timm left the largest one out; its file is still where torch.hub had it.
+# timm does not offer the largest one; its file is still at the address of torch.hub.
 _LOADERS["instagram-resnext101_32x48d"] = zoo.File(
     "resnext101_32x48d", "ig_resnext101_32x48-3e41cc8a.pth", zoo.Timm("resnext101_32x8d", base_width=48)
 )

@@ -1,6 +1,6 @@
 """Networks trained on Stylized-ImageNet (Geirhos et al. 2019), as in rgeirhos/texture-vs-shape.
 
-The third one is the paper's Shape-ResNet. The addresses stand in metadata/weights.json; those of VGG-16 and AlexNet
+The third one is the paper's Shape-ResNet. The addresses are in metadata/weights.json; those of VGG-16 and AlexNet
 have been reported dead (issue 21 there), copies are in the authors' Google Drive folders
 1A0vUWyU6fTuc-xWgwQQeBvzbwi6geYQK and 1GnxcR6HUyPfRWAmaXwuiMdAMKlL1shTn.
 """
@@ -29,6 +29,7 @@ for _name, _arch, _file in (
             StandardTransform(256, 224),
             zoo.IMAGENET,
             "robust_intv",
+            # The ImageNet Testbed has only the ResNet-50s.
             *([zoo.PUBLISHED] if _arch == "resnet50" else []),
         )
     )

@@ -19,7 +19,7 @@ for _name in (
 ):  # fmt: skip
     registry.add_model(zoo.entry(_name, zoo.Torchvision(_name), _TRANSFORM, zoo.IMAGENET, "standard", zoo.PUBLISHED))
 
-# Their weights come with auxiliary heads, which are not asked in evaluation.
+# The weights of these two contain auxiliary heads, which evaluation does not use.
 registry.add_model(
     zoo.entry(
         "googlenet/inceptionv1",
@@ -33,7 +33,7 @@ registry.add_model(
 registry.add_model(
     zoo.entry(
         "inceptionv3",
-        # Mean and std of 0.5 are given below, so the network is not asked to convert from ImageNet's.
+        # transform_input would convert from ImageNet's mean and std; mean and std of 0.5 are given below instead.
         zoo.Torchvision("inception_v3", init_weights=False, transform_input=False),
         StandardTransform(img_resize_size=341, img_crop_size=299),
         zoo.HALF,

@@ -1,4 +1,4 @@
-"""What a run is told, as plain data that may cross a process boundary."""
+"""The options of a run, as plain data that can be sent to worker processes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from testbed.errors import EntryError
 
 DEFAULT_CHUNK = 1024
 DEFAULT_CACHE_GB = 10.0
-PERTURBED_GB = 0.5
+PERTURBED_GB = 0.5  # what a run sets perturbed_gb to where several models share perturbed images
 RECORDINGS = ("features", "rotation")
+# Checked here and not only by click, since `testbed.evaluate` takes the same options.
 _LEAST = {"limit": 1, "batch_size": 1, "chunk_size": 1, "threads": 1, "workers": 0, "seed": 0}
 _CHOICES = {"amp": (None, "bf16", "fp16"), "logits_dtype": ("float32", "float16")}
 
 
 @dataclass(frozen=True)
 class RunOptions:
+    """The options of eval.py that do not name models or settings; see `eval.py --help`."""
+
     data_roots: tuple[str, ...] = ()
     registry: tuple[str, ...] = ()
     cache_folder: str = "results/cache"
     cache_gb: float = DEFAULT_CACHE_GB
-    perturbed_gb: float = 0.0  # memory of each worker for perturbed images that a further model will need
+    perturbed_gb: float = 0.0  # memory of each worker for perturbed images that its next model needs too
     workers: int = 2  # threads that decode and perturb images, per device
-    threads: int | None = None  # torch threads of a CPU worker; None shares the cores out
-    batch_size: int | None = None  # None takes each model's own
+    threads: int | None = None  # torch threads of a CPU worker; None: the cores are shared out
+    batch_size: int | None = None  # None: each model's own
     chunk_size: int = DEFAULT_CHUNK
     limit: int | None = None
     seed: int = 0
@@ -34,8 +37,8 @@ class RunOptions:
     logits_dtype: str = "float32"
     skip_bad_images: bool = False
     checkpoint: str | None = None
-    record: tuple[str, ...] = ()  # of RECORDINGS: kept beside the logits of every setting
-    results_folder: str = "results"  # where heads trained on a model's features lie
+    record: tuple[str, ...] = ()  # names of RECORDINGS that are stored beside the logits of every setting
+    results_folder: str = "results"  # where trained rotation heads are stored
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -54,12 +57,12 @@ class RunOptions:
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """What is kept beside the logits. Rotation logits come from features, which are kept with them."""
+        """The arrays to store beside the logits. Rotation logits are computed from features, so both are stored."""
         return tuple(name for name in RECORDINGS if name in self.record or (self.record and name == "features"))
 
     @property
     def variant(self) -> str:
-        """What sets these results apart from those of the whole setting with the usual seed."""
+        """The variant under which results are stored: empty for the whole setting with seed 0, else limit and seed."""
         parts = [f"limit={self.limit}"] if self.limit is not None else []
         parts += [f"seed={self.seed}"] if self.seed else []
         return ",".join(parts)
@@ -70,7 +73,7 @@ def _flag(name: str) -> str:
 
 
 def stored_model_name(model: str, checkpoint: str | None) -> str:
-    """The name results go under: with a checkpoint its file's name too, without endings such as .pth.tar."""
+    """The model name of stored results: with a checkpoint NAME@FILE, without file endings such as .pth.tar."""
     if not checkpoint:
         return model
     return f"{model}@{Path(Path(checkpoint).name.removesuffix('.tar')).stem}"

@@ -316,3 +316,52 @@ def test_the_next_model_gets_the_perturbed_images_of_the_one_before(tmp_path, mo
             tiny.logits(alone, model, "tiny.noise"), tiny.logits(together, model, "tiny.noise")
         )
     assert len(made) == 600
+
+
+def test_a_sublist_takes_the_same_images_and_labels_run_directly_and_derived(tmp_path):
+    """Own labels, a class sublist and a metric of one's own: tiny_votes runs it, tiny_a derives it."""
+    import testbed
+    from testbed.metrics.labels import OWN, targets_are
+
+    images, labels = _data()
+
+    def mean_label(logits, targets):
+        return {"mean_label": float(targets.mean()), "images": float(len(targets))}
+
+    dataset = testbed.ArrayDataset(make=lambda: (images, labels), num_classes=10)
+    base = testbed.EvalSetting(name="base", dataset=dataset)
+    for declared, expected in (
+        (None, {"mean_label": 0.5, "images": 40.0}),
+        (OWN, {"mean_label": 4.5, "images": 200.0}),
+    ):
+        metric = mean_label if declared is None else targets_are(declared)(mean_label)
+        child = testbed.EvalSetting(name="child", logits_from="base", class_sublist=(7, 2), metrics_fn=metric)
+        registry = tiny_registry()
+        for setting in (base, child):
+            registry.eval_settings.add(setting, "here")
+        measured = {
+            model: evaluated_in(tmp_path / str(declared) / model, registry, model, ["base", "child"])
+            for model in ("tiny_votes", "tiny_a")
+        }
+        assert measured["tiny_votes"] == measured["tiny_a"] == expected
+
+
+def tiny_registry():
+    from testbed.entries.registry import Registry
+
+    registry = Registry()
+    registry.load_folder(tiny.REGISTRY)
+    return registry
+
+
+def evaluated_in(folder, registry, model, settings):
+    """What is measured of the last of the settings."""
+    from testbed.engine.run import run_evaluations
+    from testbed.options import RunOptions
+    from testbed.store.opening import open_store
+
+    store = open_store(str(folder / "results.db"), create=True)
+    options = RunOptions(cache_folder=str(folder / "cache"))
+    report = run_evaluations(registry, store, [model], settings, options, ["cpu"], inline=True, quiet=True)
+    assert not report.failed
+    return {n.metric: n.value for n in results(store, eval_settings=[settings[-1]])}

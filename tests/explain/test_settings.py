@@ -18,7 +18,7 @@ from testbed.explain.clusters import Clusters, clusters_for, confusion_clusters,
 from testbed.explain.manifest import ExplanationManifest, read_explanations, read_heatmap
 from testbed.explain.settings import explanation_setting, setting_of
 from testbed.options import RunOptions
-from testbed.store.find import eval_setting_names
+from testbed.store.names import eval_setting_names
 from testbed.store.opening import open_store
 from tiny import script
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from stored_results import add, again, every_number, results
 from testbed.errors import StoreError
 from testbed.store import schema
-from testbed.store.find import model_names
+from testbed.store.names import model_names
 from testbed.store.opening import database_place, open_store
 
 

@@ -16,6 +16,16 @@ import pytest
 import sqlalchemy as sa
 
 from store.test_claims import *  # noqa: F403
+from store.test_find import (  # noqa: F401
+    limited,
+    published,
+    test_a_run_that_has_failed_or_goes_on_supersedes_nothing,
+    test_a_source_chooses,
+    test_globs_and_lists_of_names_mean_what_they_match,
+    test_states_tell_every_own_evaluation,
+    test_superseded_results_say_so,
+    versions,
+)
 from store.test_manage import (  # noqa: F401
     filled,
     test_names_without_results_go_without_override,

@@ -23,8 +23,9 @@ from testbed.entries.registry import Registry
 from testbed.errors import StoreError, UnknownName
 from testbed.metrics.estimate import Estimate
 from testbed.store import schema
-from testbed.store.find import EVERY, eval_setting_names, find_one, model_names, throughputs
+from testbed.store.find import EVERY, find_one
 from testbed.store.measuring import outputs_of
+from testbed.store.names import eval_setting_names, model_names, throughputs
 
 LOGITS = np.arange(12, dtype=np.float32).reshape(6, 2)
 

@@ -14,7 +14,7 @@ import pytest
 
 from stored_results import again, evaluations, every_number
 from testbed.store import schema
-from testbed.store.find import model_names
+from testbed.store.names import model_names
 from testbed.store.opening import open_store
 
 TESTS = Path(__file__).parents[1]

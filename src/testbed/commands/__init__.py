@@ -1,1 +1,1 @@
-"""The command lines: parse, call one function, print. eval.py and db.py are thin over these."""
+"""The command lines: parse, call one function, print. eval.py, db.py and autoeval.py only call these."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from testbed.entries.eval_setting import EvalSetting
 
 _AUDIT_COLUMNS = ["eval_setting", "images", "expected", "classes", "per_class", "names", "unreadable", "verdict"]
-_MOST_NAMED = 10
+_MOST_NAMED = 10  # unreadable images that are listed for a setting
 
 
 def audit_data(context: Context, names: Sequence[str]) -> None:
@@ -69,6 +69,7 @@ class _Opened:
 
 def _audited(context: Context, settings: Sequence[EvalSetting], roots: Sequence[Path]) -> list[dict[str, Any]]:
     """One row for each setting. An image that several settings share is read once; an unused image is not read."""
+    # Datasets are compared by value, so settings that declare the same images share them.
     opened: dict[Dataset | None, _Opened | DataError] = {}
     for setting in settings:
         assert setting.dataset is not None
@@ -84,6 +85,7 @@ def _audited(context: Context, settings: Sequence[EvalSetting], roots: Sequence[
 
 
 def _opened(context: Context, dataset: Dataset, roots: Sequence[Path]) -> _Opened | DataError:
+    """The opened data set, or the error that says how to get it: the other settings are still audited."""
     from testbed.data.download import with_hint
     from testbed.entries.registry import registry_folders
 

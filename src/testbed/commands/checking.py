@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _CHECK_COLUMNS = ["model", "eval_setting", "metric", "measured", "expected", "difference", "tolerance", "verdict"]
 _BREAKDOWN = ("shape_correct", "texture_correct", "neither", "shape_bias")
-_MOST_MISSING = 8
+_MOST_MISSING = 8  # pairs that are named; the others are counted
 
 
 # ---- decisions -------------------------------------------------------------------------------------------
@@ -55,6 +55,7 @@ def compare_people(context: Context, *, people: str | None) -> None:
 
     settings = _setting(context, "--compare-people").split(",")
     people = people or observers.PEOPLE
+    # Models are compared with people, so people are always part of the panel.
     chosen = [*context.models, people] if context.models else None
     panels = [
         observers.panel(context.store, context.registry, name, chosen, _aggregation(context)) for name in settings
@@ -98,12 +99,13 @@ def _aggregation(context: Context) -> str:
 
 
 def check_references(context: Context, *, diagnose_images: str | None) -> None:
-    """Compare stored results with published ones. A value outside its tolerance is diagnosed, and the exit code is 1."""
+    """Compare stored results with published ones; diagnose values outside their tolerance, and exit with code 1."""
     from testbed.entries.registry import registry_folders
     from testbed.store.evaluation import OWN
     from testbed.store.find import numbers
     from testbed.studies.references import table
 
+    # Published numbers are of whole settings, so partial results (other variants) are not compared.
     references = table.read_references(registry_folders(context.registry_folders))
     checks, missing = table.check(references, numbers(context.store, variant="", source=OWN), context.models)
     if not checks:
@@ -158,6 +160,7 @@ def _print_breakdowns(context: Context, checks: list[Check]) -> None:
                 for name in names
                 if name in stored
             ]
+            # After the three counts, whose sum it is, and before the ratio.
             lines.insert(3, ["total evaluated", _number(stored[names[0]].n), ""])
             click.echo(f"\n{model} on {setting}{' (' + suffix[1:] + ' aggregation)' if suffix else ''}")
             click.echo(text_table(lines, ["", "measured", "expected"]))
@@ -217,6 +220,7 @@ def _images(text: str) -> int:
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     """One row per change that was tried, the best explanation first, with the metrics expected on the whole set."""
     click.echo(f"\n{diagnosis.model} on {diagnosis.eval_setting}: one thing changed at a time")
+    # Failed trials have no guesses; all others have the same metrics.
     metrics = list(next((f.guesses for f in diagnosis.findings if f.guesses), {}))
     rows = []
     for f in diagnosis.findings:

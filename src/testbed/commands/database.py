@@ -10,6 +10,7 @@ from testbed.commands import auditing, checking, downloading, exchanging, groups
 from testbed.commands.action import Action, Context, Option
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
+# The functions behind the flags import what they need when they are called, so that --help is quick.
 # What changes the database comes before what shows it, so that several flags can be given at once.
 ACTIONS: tuple[Action, ...] = (
     *downloading.ACTIONS,
@@ -128,6 +129,7 @@ def main(
         aggregation=aggregation,
         models=models,
     )
+    # What click passes for a flag that is not given depends on its kind.
     chosen = [action for action in ACTIONS if by_action[_parameter(action.flag)] not in (None, False, ())]
     for action in chosen:
         values = [by_action[_parameter(action.flag)]] if action.values else []

@@ -41,7 +41,7 @@ def download(context: Context, names: Sequence[str]) -> None:
 
 
 def _needed(context: Context, names: Sequence[str], roots: Sequence[Path]) -> tuple[list[Download], list[str]]:
-    """(missing downloads, instructions for what must be got by hand), for names of data sets, settings, groups, tags."""
+    """(missing downloads, instructions for manual ones) for names of data sets, settings, groups and tags."""
     from testbed.data.download import download_for, find_place, read_downloads
     from testbed.entries.registry import registry_folders
 
@@ -84,6 +84,7 @@ def _datasets(context: Context, name: str) -> list[Dataset]:
         settings = context.registry.expand_eval_settings([name])
     except UnknownName as error:
         raise UnknownName(f"nothing to download: {error}") from error
+    # A dictionary drops duplicates: many settings share one data set.
     datasets = (context.registry.runnable(setting).dataset for setting in settings)
     return list(dict.fromkeys(d for d in datasets if d is not None))
 

@@ -1,4 +1,4 @@
-"""eval.py: run models on eval settings and print what came out."""
+"""eval.py: run models on eval settings and print the results."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from testbed.store.database import Store
     from testbed.store.evaluation import Number
 
-_INTERRUPTED = 130
+_INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C: 128 + SIGINT
 _LOG = "run.log"
 
 
 def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool) -> None:
-    """By an environment variable, since that is what worker processes inherit."""
+    """Switch pickled code on by an environment variable, since worker processes inherit that and no Python state."""
     if given:
         from testbed.models.weights import UNSAFE_VARIABLE
 
@@ -102,7 +102,12 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
     metavar="WHAT...",
     help="Keep beside the logits: features (penultimate), rotation (needs `autoeval.py --train-rotation-head`).",
 )
-@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="[default: each model's own]")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Images per forward pass.  [default: each model's own]",
+)
 @click.option(
     "--chunk-size",
     type=click.IntRange(min=1),
@@ -136,7 +141,13 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
 @click.option("--amp", type=click.Choice(["bf16", "fp16"]), help="Mixed precision.")
 @click.option("--channels-last", is_flag=True, help="Channels-last memory format.")
 @click.option("--compile", "compile_", is_flag=True, help="torch.compile the networks.")
-@click.option("--logits-dtype", type=click.Choice(["float32", "float16"]), default="float32", show_default=True)
+@click.option(
+    "--logits-dtype",
+    type=click.Choice(["float32", "float16"]),
+    default="float32",
+    show_default=True,
+    help="Precision of stored logits; float16 halves their files.",
+)
 @click.option(
     "--cache-gb",
     type=click.FloatRange(min=0),
@@ -147,6 +158,7 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
 )
 @one_line_errors
 def main(
+    *,
     models: tuple[str, ...],
     eval_settings: tuple[str, ...],
     gpus: tuple[str, ...],
@@ -192,6 +204,7 @@ def main(
         from testbed.engine.devices import chosen_devices
         from testbed.engine.run import run_evaluations
 
+        # A folder that cannot be written is reported now, before hours of work.
         if logdir is not None:
             with writing_to(logdir):
                 logdir.mkdir(parents=True, exist_ok=True)
@@ -214,9 +227,10 @@ def main(
 
 @contextmanager
 def _store(db: str | None, no_db: bool, dry_run: bool) -> Iterator[Store]:
-    """The results database; one that goes away with the command for --no-db, or to plan where there is none yet."""
+    """The results database. It is a temporary one for --no-db, and for --dry-run where no database exists yet."""
     from testbed.store.opening import is_there, open_store
 
+    # A dry run must not create a database.
     if not no_db and (not dry_run or is_there(db)):
         yield open_store(db, create=True)
         return
@@ -225,9 +239,10 @@ def _store(db: str | None, no_db: bool, dry_run: bool) -> Iterator[Store]:
 
 
 def _print_plan(plan: Plan, store: Store) -> None:
+    """One row per pair with what would be done, then the totals and the estimated time."""
     from testbed.commands.tables import text_table
     from testbed.engine.progress import duration
-    from testbed.store.find import throughputs
+    from testbed.store.names import throughputs
 
     words = {"run": "to run", "derive": "to derive, no forward pass", "done": "done", "fail": "cannot run"}
     rows = [
@@ -242,6 +257,7 @@ def _print_plan(plan: Plan, store: Store) -> None:
     for note in plan.notes:
         click.echo(note)
     click.echo(text_table(rows, ["model", "eval setting", "images", "state"]))
+    # None for a model that has never been run: its speed is not known.
     seconds = plan.estimated_seconds(throughputs(store))
     images = sum(p.n_images for p in plan.having("run"))
     counts = ", ".join(f"{len(plan.having(a))} {w.split(',')[0]}" for a, w in words.items() if plan.having(a))
@@ -250,15 +266,18 @@ def _print_plan(plan: Plan, store: Store) -> None:
 
 
 def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -> None:
+    """Results on standard output; warnings, failures and interruption on standard error."""
     from testbed.commands.tables import results_table
 
     plan = report.plan
     asked = {(p.stored_model, p.setting.name) for p in plan.pairs if p.asked}
     rows = numbers_of_pairs(store, plan, run.variant)
     rows += _without_labels(store, run.variant, asked - {(r.model, r.eval_setting) for r in rows})
+    # The order in which the user named models and settings.
     order = {pair: i for i, pair in enumerate((p.stored_model, p.setting.name) for p in plan.pairs)}
     rows.sort(key=lambda r: order[r.model, r.eval_setting])
     if rows:
+        # The fallback size is for output into a file or pipe.
         click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns))
     for pair in plan.pairs:
         if pair.warning and pair not in report.failed:
@@ -280,18 +299,19 @@ def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -
 
 
 def numbers_of_pairs(store: Store, plan: Plan, variant: str) -> list[Number]:
-    """The stored numbers of the pairs that were asked for, of the versions that are declared now."""
+    """The stored numbers of the pairs that the user named, for the setting versions that the registry now declares."""
     from testbed.store.evaluation import OWN
     from testbed.store.find import EVERY, numbers
 
     asked = {(p.stored_model, p.setting.name, p.setting.version) for p in plan.pairs if p.asked}
     models, settings = {model for model, _, _ in asked}, {setting for _, setting, _ in asked}
+    # All versions are read: the newest stored version need not be the one that is declared.
     stored = numbers(store, sorted(models), sorted(settings), variant=variant, version=EVERY, source=OWN)
     return [n for n in stored if (n.model, n.eval_setting, n.version) in asked]
 
 
 def _without_labels(store: Store, variant: str, pairs: set[tuple[str, str]]) -> list[Number]:
-    """A row for each of the pairs that was run on images without labels: its logits are all there is to it."""
+    """A row without a number for each pair whose images have no labels: only its logits are stored."""
     from testbed.commands.tables import NO_LABELS
     from testbed.store.evaluation import OWN, Number
     from testbed.store.files import load_rows
@@ -307,12 +327,13 @@ def _without_labels(store: Store, variant: str, pairs: set[tuple[str, str]]) -> 
 
 
 def _save_to(logdir: Path, report: Report, store: Store, entries: Registry, variant: str) -> None:
-    """Logits, targets and metrics of the run's pairs, a folder per setting."""
+    """Write logits, targets and metrics of the run's pairs, in one folder per setting."""
     from testbed.data.writing import safe_name
     from testbed.store.evaluation import OWN
     from testbed.store.find import find
     from testbed.store.formats.logits import save_logits
 
+    # A failed pair may have an older stored result, which is not this run's.
     stored = {(e.model, e.eval_setting) for e in find(store, variant=variant, source=OWN)}
     failed = {(p.stored_model, p.setting.name) for p in report.failed}
     pairs = {(p.stored_model, p.setting.name) for p in report.plan.pairs} & stored - failed

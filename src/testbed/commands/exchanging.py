@@ -15,6 +15,7 @@ def save_logits(context: Context, target: tuple[str, str]) -> None:
 
     setting, folder = target
     written = save(context.store, context.registry, setting, Path(folder), variant=context.variant)
+    # save_logits raises an error rather than writing nothing, so there is a first one.
     partial = f" of {written[0].variant}" if written[0].variant else ""
     click.echo(f"wrote {len(written)} file(s){partial} and manifest.json to {folder}")
 
@@ -35,7 +36,7 @@ def import_csv(context: Context, file: str, *, types: str | None) -> None:
         raise TestbedError("--import-csv needs --source NAME, where the numbers were published")
     table = published.read_csv(Path(file))
     model_types = published.read_types(Path(types)) if types else {}
-    # Accuracies come without counts; the registry's image counts give them intervals.
+    # Intervals need the number of images; where it was not published, the registry's is used.
     sizes = {name: entry.size for name, entry in context.registry.eval_settings.entries.items() if entry.size}
     done = published.import_published(context.new_store, table, model_types, source, sizes)
     untyped = f", {done.without_type} of them without a type" if done.without_type else ""

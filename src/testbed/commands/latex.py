@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+# Replaced in one pass over the text: the braces of \textbackslash{} must not be escaped again.
 _ESCAPED = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "~": r"\textasciitilde{}",

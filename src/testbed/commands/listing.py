@@ -24,14 +24,17 @@ def list_models_registry(context: Context) -> None:
     context.print(rows, ["model", "arch", "tags"])
     if context.pattern is None:
         kinds = ", ".join(f"'{kind}:*'" for kind in model_strings.LISTED)
+        # On standard error, so that --format json and csv stay readable by programs.
         click.echo(f"Models that need no entry are listed by --filter {kinds}.", err=True)
 
 
 def _list_model_strings(context: Context, pattern: str) -> None:
+    """The models of a package, as `timm:NAME.TAG`, `torchvision:NAME/WEIGHTS` or `open_clip:NAME/WEIGHTS`."""
     from testbed.models import strings as model_strings
 
     rows = []
     for name in model_strings.matching(pattern):
+        # torchvision and open_clip have NAME/WEIGHTS, timm NAME.TAG.
         kind, rest = name.split(":", 1)
         rows.append({"model": name, "arch": rest.split("/")[0] if "/" in rest else rest.split(".")[0], "tags": kind})
     context.print(rows, ["model", "arch", "tags"])
@@ -55,20 +58,20 @@ def list_parent_eval_settings_registry(context: Context) -> None:
 
 
 def list_models_db(context: Context) -> None:
-    from testbed.store import find
+    from testbed.store.names import model_names
 
-    context.print([{"model": n} for n in find.model_names(context.store, context.pattern)], ["model"])
+    context.print([{"model": n} for n in model_names(context.store, context.pattern)], ["model"])
 
 
 def list_eval_settings_db(context: Context) -> None:
-    from testbed.store import find
+    from testbed.store.names import eval_setting_names
 
-    names = find.eval_setting_names(context.store, context.pattern)
+    names = eval_setting_names(context.store, context.pattern)
     context.print([{"eval_setting": n} for n in names], ["eval_setting"])
 
 
 def _origin(setting: EvalSetting) -> str:
-    """Whose logits or images a setting without a dataset of its own takes."""
+    """Where a setting without a dataset gets its logits or images from."""
     return f"logits of {setting.logits_from}" if setting.logits_from else f"images of {setting.images_from}"
 
 

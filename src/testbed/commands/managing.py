@@ -1,4 +1,4 @@
-"""Flags of db.py that add, remove and rename."""
+"""Flags of db.py that add, remove and rename stored models, settings and evaluations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from testbed.entries.checks import check_name
 
 
 def add_model(context: Context, name: str) -> None:
+    # Without --override the name must be registered, so that a misspelt one is refused.
     if not context.override:
         entry = context.registry.model(name)
         context.new_store.ensure_model(name, entry.arch, entry.tags)
@@ -50,6 +51,7 @@ def remove_evaluation(context: Context, pair: tuple[str, str]) -> None:
 def rename_model(context: Context, names: tuple[str, str]) -> None:
     from testbed.store import manage
 
+    # Only the new name is checked, so that a name from an older program can be replaced.
     check_name("model", names[1])
     manage.rename_model(context.store, *names)
     click.echo(f"model {names[0]} is now {names[1]}")

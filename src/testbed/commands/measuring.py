@@ -50,7 +50,7 @@ def calibration(context: Context, pair: tuple[str, str], *, clean: str | None) -
     temperature = fit_temperature(clean_outputs.logits, clean_outputs.targets)
     rows: list[dict[str, Any]] = [
         {"temperature": t, "metric": metric, **vars(estimate)}
-        for t in (1.0, round(temperature, 4))
+        for t in (1.0, round(temperature, 4))  # rounded before use, so that the printed number is the one used
         for metric, estimate in calibration_at(outputs.logits, outputs.targets, t).items()
     ]
     _show(

@@ -1,4 +1,4 @@
-"""The testbed from Python: evaluate on the spot, read stored results and logits."""
+"""The testbed from Python: evaluate models, read stored results and logits."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from testbed.store.evaluation import Evaluation, Number
 
 _COLUMNS = ("model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n")
+# Columns by which results of one model, setting and metric differ, or are to be read.
 _MARKS = ("unit", "better", "variant", "version", "source")
 
 
@@ -39,12 +40,12 @@ def evaluate(
     data_root: Sequence[str] | str = (),
     **options: Any,
 ) -> pd.DataFrame:
-    """Run models on settings and return their results as a table; what is stored already is not run again.
+    """Run models on settings and return their results as a table. Stored results are not computed again.
 
-    `models` and `eval_settings` are names as on the command line, Model and EvalSetting objects, or lists of
-    these; a bare torch module goes with `transform` (and `normalization`, `name`). It is run again where its
-    weights, transform or normalization are not those of the stored result. Failures raise one error that names
-    them. `options` are those of RunOptions: batch_size, limit, workers, seed, ...
+    `models` and `eval_settings` are names as on the command line, Model and EvalSetting objects, or lists of these. A
+    bare torch module is given with `transform`, `normalization` and `name` as needed; it is run again if its weights,
+    transform or normalization differ from those of the stored result. If pairs fail, one error names the first of them.
+    `options` are the fields of RunOptions: batch_size, limit, workers, seed, ...
     """
     from testbed.commands.evaluate import numbers_of_pairs
     from testbed.data.locate import data_roots
@@ -54,7 +55,7 @@ def evaluate(
     from testbed.store.opening import open_store
 
     entries = load_registry(registry)
-    bare: dict[str, Any] = {}  # name -> what was given without a Model around it
+    bare: dict[str, Any] = {}  # name -> module that came without a Model
 
     def as_model(given: Any) -> Model:
         entry = _as_model(given, transform, normalization, name)
@@ -76,8 +77,8 @@ def evaluate(
         run = replace(run, **options)
     except TypeError as error:
         raise EntryError(f"testbed.evaluate: {error}") from error
-    # A name that was made up here tells all of it already.
-    now = {n: _facts(entries.model(n), module) for n, module in bare.items() if name is not None}
+    # A generated name contains a hash of weights and preparation, so it cannot be outdated; a user's name can.
+    current = {n: _facts(entries.model(n), module) for n, module in bare.items() if name is not None}
     with modes_kept(bare.values()):
         report = run_evaluations(
             entries,
@@ -87,9 +88,9 @@ def evaluate(
             run,
             devices=chosen_devices([str(g) for g in ([gpus] if isinstance(gpus, str | int) else gpus)]),
             overwrite=overwrite,
-            inline=own_models or own_settings,  # what exists only here cannot be loaded by another process
+            inline=own_models or own_settings,  # a worker process could not load objects that exist only here
             quiet=quiet,
-            outdated=lambda e: _changed(store, e, now[e.model]) if e.model in now else "",
+            outdated=lambda e: _changed(store, e, current[e.model]) if e.model in current else "",
         )
     if report.interrupted:
         raise KeyboardInterrupt
@@ -106,13 +107,13 @@ def results(
     db: str | None = None,
     *,
     variant: str | None = None,
-    version: int | None = None,
+    version: int | str | None = None,
     source: str | None = None,
 ) -> pd.DataFrame:
     """Stored results as a table; names may be globs.
 
-    Own results come first, published ones where there are no own; the column `source` tells. docs/finding-results.md
-    says what `variant`, `version` and `source` mean, and what it means to leave them out.
+    Of a pair that has own and published results, the own ones are returned; the column `source` says which they are.
+    testbed.store.find explains `variant`, `version` and `source`, and the choice where they are left out.
     """
     from testbed.store.find import nothing_found, numbers
     from testbed.store.opening import open_store
@@ -120,6 +121,7 @@ def results(
     store = open_store(db)
     which = (_listed(models), _listed(eval_settings))
     rows = numbers(store, *which, metric, variant, version, source)
+    # An evaluation without the metric is an empty table; only a pair without any evaluation is an error.
     if not rows and metric is None:
         raise nothing_found(store, *which, variant, version, source)
     return _table(rows, (*_COLUMNS, *_MARKS))
@@ -134,7 +136,7 @@ def logits(
     variant: str | None = None,
     version: int | None = None,
 ) -> np.ndarray:
-    """The stored logits of a pair, one row per readable image in the setting's order."""
+    """The stored logits of a pair: one row per readable image, in the order of the setting."""
     from testbed.store.evaluation import OWN
     from testbed.store.find import find_one
     from testbed.store.measuring import outputs_of
@@ -156,7 +158,7 @@ def _listed(names: Sequence[str] | str | None) -> list[str] | None:
 
 
 def _names(registry: Registry, given: Any, convert: Any) -> tuple[list[str], bool]:
-    """Names of what was given; objects are put into the registry for this call."""
+    """The names of all items, and whether objects were among them. Objects join the registry for this call."""
     names, objects = [], False
     for item in given if isinstance(given, list | tuple) else [given]:
         if isinstance(item, str):
@@ -182,7 +184,7 @@ def _as_model(given: Any, transform: Any, normalization: Any, name: str | None) 
     if not callable(given):
         raise EntryError(f"testbed.evaluate: expected a model's name, a Model or a module, got {type(given).__name__}")
     return Model(
-        name=name if name is not None else _found_again(given, transform, normalization),
+        name=name if name is not None else _reproducible_name(given, transform, normalization),
         transform=transform,
         normalization=normalization,
         classifier_loader=lambda: given,
@@ -193,8 +195,8 @@ def _as_model(given: Any, transform: Any, normalization: Any, name: str | None) 
 # ---- bare modules ----------------------------------------------------------------------------------------
 
 
-def _found_again(module: Any, transform: Any, normalization: Any) -> str:
-    """A name by which the same network with the same weights, prepared in the same way, finds its stored results."""
+def _reproducible_name(module: Any, transform: Any, normalization: Any) -> str:
+    """Class name and a hash of weights and preparation: the same module finds its results in the next session."""
     from torch import nn
 
     from testbed.models.weights import state_sha256
@@ -203,36 +205,37 @@ def _found_again(module: Any, transform: Any, normalization: Any) -> str:
     weights = state_sha256(module) if isinstance(module, nn.Module) else None
     if weights is None:
         raise EntryError(f"testbed.evaluate: expected name=..., since a {kind} has no weights to be told by")
-    prepared = repr(transform), repr(normalization)
-    if any(map(_tells_nothing, prepared)):
+    preparation = repr(transform), repr(normalization)
+    if any(map(_has_address, preparation)):
         raise EntryError(
             "testbed.evaluate: expected name=..., since a function that prepares the images has nothing to be told by"
         )
-    return f"{kind}@{fingerprint_of(weights, repr(module), *prepared)[:8]}"
+    return f"{kind}@{fingerprint_of(weights, repr(module), *preparation)[:8]}"
 
 
-def _tells_nothing(text: str) -> bool:
-    """Whether a repr holds an address, which the next object may have too."""
+def _has_address(text: str) -> bool:
+    """Whether a repr shows a memory address, as a function's does: it then identifies nothing in the next session."""
     return " at 0x" in text
 
 
 def _facts(entry: Model, module: Any) -> dict[str, str | None]:
-    """What a result of the module would say of it today."""
+    """The facts that a new result of the module would record, to compare with a stored one."""
     from testbed.models.weights import state_sha256
 
-    prepared = {"model_transform": repr(entry.transform), "normalization": repr(entry.normalization)}
-    return {"weights_sha256": state_sha256(module), **prepared}
+    preparation = {"model_transform": repr(entry.transform), "normalization": repr(entry.normalization)}
+    return {"weights_sha256": state_sha256(module), **preparation}
 
 
-def _changed(store: Store, evaluation: Evaluation, now: Mapping[str, str | None]) -> str:
-    """What a stored result was made with other than now, as far as it can be told."""
+def _changed(store: Store, evaluation: Evaluation, current: Mapping[str, str | None]) -> str:
+    """Why a stored result is outdated: other weights, transform or normalization; empty where none differs."""
     from testbed.store.find import origin_of
 
     origin = origin_of(store, evaluation)
-    if origin.weights_sha256 != now["weights_sha256"]:
+    if origin.weights_sha256 != current["weights_sha256"]:
         return "stored with other weights"
     for name in ("model_transform", "normalization"):
-        text, then = str(now[name]), getattr(origin.provenance, name)
-        if then not in (None, text) and not _tells_nothing(text):
+        text, stored_text = str(current[name]), getattr(origin.provenance, name)
+        # Older results do not record them, and a repr with an address differs in every session.
+        if stored_text not in (None, text) and not _has_address(text):
             return f"stored with another {name.removeprefix('model_')}"
     return ""

@@ -29,7 +29,7 @@ class ManyValuesCommand(click.Command):
         for word, following in zip(args, [*args[1:], "--"], strict=False):
             if word in many:
                 current = word
-                # Without this check click would report the option as absent, or take the next option as its value.
+                # Only values are passed on to click, so an option without any would vanish silently.
                 if following.startswith("--"):
                     raise click.UsageError(f"{word} needs at least one value", ctx)
                 continue

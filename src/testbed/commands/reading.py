@@ -1,4 +1,4 @@
-"""Flags of db.py that show results, their state and what was declared."""
+"""Flags of db.py that print results, the state of every pair, and the declaration of a setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_eval(context: Context, pair: tuple[str, str]) -> None:
-    """Metrics with intervals and n, then where the numbers come from."""
+    """Print the metrics of an evaluation with intervals and n, then its provenance."""
     from testbed.store.find import find_one, numbers_of
 
     evaluation = find_one(context.store, *pair, context.variant, context.version, context.source)
@@ -33,6 +33,7 @@ def print_eval(context: Context, pair: tuple[str, str]) -> None:
     header = ["metric", "value [95 % interval]", "n", *(["better"] if directed else [])]
     lines = [[_named(n), with_interval(n.value, n.ci_low, n.ci_high), cell(n.n), n.better or ""] for n in metrics]
     if metrics or _has_labels(context, evaluation):
+        # The column `better` is left out where no metric has a direction.
         click.echo(text_table([line[: len(header)] for line in lines], header))
     else:
         click.echo("no labels: the logits are stored, and there is nothing to measure an accuracy by")
@@ -50,7 +51,7 @@ def _named(number: Number) -> str:
 
 
 def _has_labels(context: Context, evaluation: Evaluation) -> bool:
-    """Whether any image has one; without, there is nothing to measure an accuracy by."""
+    """Whether any image of the evaluation has a label; yes for published results, which have no list of images."""
     from testbed.store.files import load_rows
 
     path = evaluation.samples_path
@@ -58,7 +59,7 @@ def _has_labels(context: Context, evaluation: Evaluation) -> bool:
 
 
 def _provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
-    """Label and text of everything recorded about how a result came to be."""
+    """(label, text) of everything that is recorded about how a result was made; empty values are left out."""
     facts = evaluation.provenance
     listed: dict[str, Any] = {
         "source": evaluation.source if evaluation.published else None,
@@ -88,14 +89,15 @@ def _provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 
 def _others(context: Context, shown: Evaluation) -> list[str]:
-    """What else is stored of the pair: partial runs, other versions, published numbers."""
+    """The other evaluations of the same pair: partial runs, other versions, published numbers."""
     from testbed.store.find import EVERY, find
 
     every = find(context.store, [shown.model], [shown.eval_setting], EVERY, EVERY, EVERY)
-    return [_told(e) for e in every if e.id != shown.id]
+    return [_how_to_show(e) for e in every if e.id != shown.id]
 
 
-def _told(evaluation: Evaluation) -> str:
+def _how_to_show(evaluation: Evaluation) -> str:
+    """What an evaluation is, and the options that make --print-eval show it."""
     if evaluation.published:
         return f"published by {evaluation.source} (--source {evaluation.source})"
     options = f"--version {evaluation.version}" + (f" --variant {evaluation.variant}" if evaluation.variant else "")
@@ -103,9 +105,11 @@ def _told(evaluation: Evaluation) -> str:
 
 
 def _states(every: Sequence[State], living_runs: Collection[str]) -> dict[tuple[str, str], str]:
-    """A word for each pair: of the whole setting, or else of what was run apart, such as limit=20."""
+    """The state of each pair in a word: of the whole setting, or else of a partial run such as limit=20."""
     words: dict[tuple[str, str], str] = {}
-    for s in sorted(every, key=lambda s: (s.variant == "", s.status == "completed")):  # the last one stands
+    # Later entries overwrite earlier ones: whole settings come last, and completed ones last among these.
+    for s in sorted(every, key=lambda s: (s.variant == "", s.status == "completed")):
+        # A killed run leaves its rows marked as running; its id is then not among the living ones.
         stopped = s.status == "running" and s.run_id not in living_runs
         word = "stopped" if stopped else "done" if s.status == "completed" else s.status
         words[s.model, s.eval_setting] = f"{s.variant} {word}".removesuffix(" done") if s.variant else word
@@ -114,14 +118,16 @@ def _states(every: Sequence[State], living_runs: Collection[str]) -> dict[tuple[
 
 def status(context: Context) -> None:
     """Matrix of done, failed, running, stopped and missing; --filter chooses settings."""
-    from testbed.store.find import matches, states
+    from testbed.store.find import states
+    from testbed.store.names import matches
 
     every = states(context.store)
-    models = sorted({s.model for s in every})  # own ones: published results have no state
+    models = sorted({s.model for s in every})  # own models only: published results have no state
     settings = sorted(n for n in {s.eval_setting for s in every} if matches(n, [context.pattern or "*"]))
     words = _states(every, context.store.living_runs())
     rows = [{"eval_setting": s, **{m: words.get((m, s), "missing") for m in models}} for s in settings]
     table = formatted(rows, ["eval_setting", *models], context.style)
+    # A matrix that is too wide for the terminal becomes one line per pair.
     if context.style == "table" and max(map(len, table.splitlines())) > shutil.get_terminal_size((160, 24)).columns:
         flat = [
             {"model": m, "eval_setting": s, "state": words.get((m, s), "missing")} for m in models for s in settings
@@ -136,19 +142,21 @@ def status(context: Context) -> None:
 
 
 def print_setting(context: Context, name: str) -> None:
-    """Everything an eval setting declares, with what it inherits, as JSON."""
+    """Print everything that an eval setting declares or inherits, as JSON."""
     setting = context.registry.runnable(name)
     declared = context.registry.eval_setting(name)
     facts = {k: v for k, v in vars(setting).items() if k != "arguments" and v not in (None, ())}
     for long in ("class_sublist", "idx_subsample_list"):
         if len(facts.get(long, ())) > 20:
             facts[long] = f"{len(facts[long])} indices, {facts[long][0]} to {facts[long][-1]}"
+    # `runnable` has resolved these two into a dataset, so they are taken from the declaration.
     facts |= {"logits_from": declared.logits_from, "images_from": declared.images_from}
     facts["declared_at"] = context.registry.eval_settings.origins.get(name)
     click.echo(json.dumps({k: v for k, v in facts.items() if v is not None}, indent=1, default=_in_words))
 
 
 def _in_words(value: Any) -> str:
+    """A value that JSON does not know: a dataset, a function or an object of a registry file."""
     if isinstance(value, Dataset):
         return value.describe()
     name = getattr(value, "__qualname__", None)

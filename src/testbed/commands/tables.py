@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from testbed.store.evaluation import Number
 
-NO_LABELS = "no labels"  # stands for the metric where there is none, since no image has a label
+NO_LABELS = "no labels"  # the metric name of an evaluation whose images have no labels, and so no metric
 
 
 def text_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
-    """Columns aligned: numbers to the right, words to the left."""
+    """Aligned columns under one header line: numbers to the right, words to the left."""
     return _aligned([header], rows)
 
 
 def _aligned(headers: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> str:
+    """As text_table, with one or more header lines."""
     table = [*headers, *rows]
     widths = [max(len(row[i]) for row in table) for i in range(len(headers[0]))]
     right = [bool(rows) and all(_numeric(r[i]) for r in rows) for i in range(len(headers[0]))]
@@ -34,6 +35,7 @@ def _aligned(headers: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) ->
 
 
 def _numeric(cell: str) -> bool:
+    # The first character decides: `71.3 [70.1, 72.5]` is a number too, and an empty cell fits any column.
     return not cell or cell[0].isdigit() or cell[0] in "-+."
 
 
@@ -46,17 +48,19 @@ def formatted(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], style: 
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows([row[c] for c in columns] for row in rows)
-        return buffer.getvalue().rstrip("\n")
+        return buffer.getvalue().rstrip("\n")  # click.echo adds the last line break
     return text_table([[cell(row[c]) for c in columns] for row in rows], columns)
 
 
 def cell(value: Any) -> str:
+    """A value as the text of a table cell; empty for None."""
     if value is None:
         return ""
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def with_interval(value: float | None, low: float | None, high: float | None) -> str:
+    """`71.30 [70.90, 71.70]`; the value alone where it has no interval, - where it is missing."""
     if value is None:
         return "-"
     if low is None or high is None:
@@ -66,15 +70,15 @@ def with_interval(value: float | None, low: float | None, high: float | None) ->
 
 
 def _decimals(scale: float) -> int:
-    """Two after the point, as percentages want; more where the interval, or the number itself, is finer than that."""
+    """Decimals to print: two, as suits percentages, and more where the interval or the number itself is below 0.05."""
     return 2 if scale >= 0.05 or scale == 0 else min(2 - math.floor(math.log10(scale)), 8)
 
 
 def results_table(rows: Sequence[Number], width: int) -> str:
-    """Settings down and models across where that fits, one line per result otherwise.
+    """A grid of settings (rows) and models (columns) where that fits in `width`, else one line per result.
 
-    In a grid each cell is the first metric of the evaluation, with its interval or, where room is short, with the
-    longer side of it.
+    A cell of the grid is the first metric of the evaluation with its interval or, in a narrower grid, with ± the longer
+    side of the interval. There is no grid where evaluations differ in their first metric.
     """
     models = list(dict.fromkeys(r.model for r in rows))
     settings = list(dict.fromkeys(r.eval_setting for r in rows))
@@ -88,6 +92,7 @@ def results_table(rows: Sequence[Number], width: int) -> str:
         table = text_table(grid, [heading, *models])
         if max(map(len, table.splitlines())) <= width:
             return table
+        # A second try with shorter cells and broken headings.
         grid = [[s, *(_short_cell(first.get((s, m))) for m in models)] for s in settings]
         table = text_table_under([heading, *models], grid)
         if max(map(len, table.splitlines())) <= width:
@@ -97,15 +102,16 @@ def results_table(rows: Sequence[Number], width: int) -> str:
 
 
 def text_table_under(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose column names may be longer than its cells: they are broken over several lines."""
+    """A table whose column names are broken over several lines where they are longer than the cells."""
     broken = [_broken(name, max(len(r[i]) for r in rows)) for i, name in enumerate(names)]
     height = max(map(len, broken))
+    # Short names stand at the bottom, next to their cells.
     columns = [[""] * (height - len(b)) + b for b in broken]
     return _aligned([[column[line] for column in columns] for line in range(height)], rows)
 
 
 def _broken(name: str, width: int) -> list[str]:
-    """The name in pieces of about `width`, cut after _ - : / where it can be."""
+    """The name in pieces of about `width` characters. It is cut only after _ - : and /, so a piece may be longer."""
     lines = [""]
     for piece in re.findall(r"[^_\-:/]+[_\-:/]*|[_\-:/]+", name):
         if lines[-1] and len(lines[-1]) + len(piece) > width:

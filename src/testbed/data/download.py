@@ -188,8 +188,8 @@ def _unpack(path: Path, folder: Path, download: Download) -> None:
 def _source(unpacked: Path, inside: str, download: Download) -> Path:
     source = find_inside(unpacked, inside)
     if source is None:
-        there = ", ".join(sorted(p.name for p in unpacked.iterdir())[:5]) or "nothing"
-        raise DataError(f"{download.name}: expected '{inside}' in what was fetched, found {there}; see {unpacked}")
+        contents = ", ".join(sorted(p.name for p in unpacked.iterdir())[:5]) or "nothing"
+        raise DataError(f"{download.name}: expected '{inside}' in what was fetched, found {contents}; see {unpacked}")
     return source
 
 

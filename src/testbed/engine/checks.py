@@ -27,10 +27,11 @@ def look_over_setting(
 
 
 def expected_classes(registry: Registry, name: str) -> Sequence[int] | None:
-    """The labels a setting's images must have; None for as many as there are, nothing where anything may be.
+    """The classes that must each have images, as column numbers. An empty list: any classes may be missing. None: all
+    classes of the dataset must be there.
 
-    A setting that tells no size promises nothing. One that exists for its derived settings (imagenet-a.full1000)
-    has the classes of theirs.
+    A setting without a declared size promises nothing. A setting that others read their logits from
+    (imagenet-a.full1000) has the classes that these ask for.
     """
     setting = registry.runnable(name)
     if setting.size is None:

@@ -21,13 +21,13 @@ _WAIT_S = 1.0
 
 @dataclass
 class _Underway:
-    """A pair that has been begun, and its chunks that nobody has finished."""
+    """A pair that has been begun and is not finished."""
 
     pair: Pair
     evaluation_id: int
-    waiting: deque[Task]
-    running: int = 0
-    deaths: dict[int, int] = field(default_factory=dict)
+    waiting: deque[Task]  # chunks that no worker has been given
+    running: int = 0  # chunks that workers have in hand
+    deaths: dict[int, int] = field(default_factory=dict)  # by first row of a chunk: how many workers it has killed
 
     @property
     def images_left(self) -> int:
@@ -54,15 +54,17 @@ class Dispatcher:
         self._recorder = recorder
         self._report = report
         self._overwrite = overwrite
-        self._to_begin: dict[str, deque[Pair]] = {}  # by model
+        # By model, because loading a network costs more than changing the setting.
+        self._to_begin: dict[str, deque[Pair]] = {}
         for pair in plan.having("run"):
             self._to_begin.setdefault(pair.model.name, deque()).append(pair)
-        self._busy: list[Pair] = []
+        self._busy: list[Pair] = []  # another run on the same database is at them
         self._underway: dict[int, _Underway] = {}
-        self._broken_models: dict[str, str] = {}
+        self._broken_models: dict[str, str] = {}  # could not be loaded: their further pairs fail without a try
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
+        """What needs no worker first, then give and take until nothing is left."""
         for pair in self._plan.having("fail"):
             self._fail(pair, pair.error)
         for pair in self._plan.having("derive"):
@@ -81,7 +83,10 @@ class Dispatcher:
     # ---- giving ------------------------------------------------------------------------------------------
 
     def _hand_out(self) -> None:
-        """Give work to every worker with room, first to those with nothing in hand."""
+        """Give work to every worker with room.
+
+        Idle workers come first: a second chunk for one that is busy must not be what another is waiting for.
+        """
         for room in (0, 1):
             for member in self._pool.members:
                 if member.has_room and len(member.tasks) <= room:

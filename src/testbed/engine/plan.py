@@ -59,6 +59,8 @@ class Pair:
 
 @dataclass
 class Plan:
+    """All pairs of a run, each with its action. A pair that others read their logits from stands before them."""
+
     pairs: list[Pair] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what the user should know before the work begins
 
@@ -90,6 +92,7 @@ class Plan:
             return None
         known = sum(p.n_images / speeds[p.stored_model] for p in timed)
         images = sum(p.n_images for p in timed)
+        # Models that were never run are taken to be as fast as the others.
         return known * sum(p.n_images for p in self.having("run")) / max(images, 1)
 
 
@@ -102,7 +105,7 @@ def make_plan(
     overwrite: bool = False,
     outdated: Outdated | None = None,
 ) -> Plan:
-    """Every asked pair once, parents of derived settings before their children."""
+    """Every pair that was asked for once, and the pairs whose logits they need, which stand before them."""
     entries = [registry.model(name) for name in registry.expand_models(models)]
     asked = _with_controls(registry, registry.expand_eval_settings(eval_settings))
     if options.checkpoint is not None and len(entries) != 1:
@@ -124,7 +127,11 @@ def make_plan(
 def _pairs_of(
     registry: Registry, model: Model, stored_model: str, asked: Sequence[str], standing: Standing, overwrite: bool
 ) -> list[Pair]:
-    """The model's pairs, with those that must be derived again because what they come from is made again."""
+    """The pairs of one model.
+
+    Replacing a result deletes what was derived from it, since those rows point to its logits. So stored results that
+    read a setting which is made again are derived again too, whether they were asked for or not (`followers`).
+    """
     alone = _cheaper_alone(registry, asked, {name for name, _ in standing.done})
     again = asked if overwrite else _replaced(registry, model, asked, alone, standing.completed - standing.done)
     followers = _followers(registry, again, standing.completed) if again else []
@@ -145,13 +152,13 @@ def _pairs_of(
 def _replaced(
     registry: Registry, model: Model, asked: Sequence[str], alone: Collection[str], short: Collection[tuple[str, int]]
 ) -> list[str]:
-    """Settings whose stored result falls short of what is asked for, and that will be made again."""
+    """Settings that will be made again because their stored result is in `short`: less precise, or without arrays."""
     names = _with_parents(registry, model, asked, alone) if short else []
     return [name for name in names if (name, registry.eval_setting(name).version) in short]
 
 
 def _with_controls(registry: Registry, asked: Sequence[str]) -> list[str]:
-    """The asked settings, then what they must be held against."""
+    """The settings that were asked for, then their controls, without which they say nothing."""
     controls = [control for name in asked for control in registry.eval_setting(name).controls]
     return list(dict.fromkeys([*asked, *controls]))
 
@@ -196,6 +203,7 @@ def _ancestors(registry: Registry, name: str) -> Iterator[str]:
 
 
 def _with_parents(registry: Registry, model: Model, asked: Sequence[str], alone: Collection[str]) -> list[str]:
+    """The settings, each after the one whose logits it reads. Those in `alone` are run by themselves."""
     ordered: list[str] = []
 
     def visit(name: str) -> None:
@@ -224,7 +232,7 @@ def _without_idle_parents(pairs: Sequence[Pair]) -> list[Pair]:
     """A parent nobody asked for stays only while a child that is still to be derived needs it."""
     needed: set[tuple[str, str | None]] = set()
     kept: list[Pair] = []
-    for pair in reversed(pairs):  # children come after their parents
+    for pair in reversed(pairs):  # a child stands after its parent, so it is seen first and can ask for it
         if pair.asked or (pair.stored_model, pair.setting.name) in needed:
             kept.append(pair)
             if pair.action == "derive":

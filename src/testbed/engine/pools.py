@@ -88,16 +88,16 @@ class ProcessPool:
     def events(self, timeout_s: float) -> list[tuple[Member, Event | Died]]:
         """Whatever the workers have to tell, waiting for the first word at most `timeout_s`."""
         talking = {m.connection: m for m in self.members if m.connection is not None}
-        found: list[tuple[Member, Event | Died]] = []
+        told: list[tuple[Member, Event | Died]] = []
         for connection in wait(list(talking), timeout_s):
             assert isinstance(connection, Connection)
             member = talking[connection]
             try:
                 while connection.poll():
-                    found.append((member, connection.recv()))
+                    told.append((member, connection.recv()))
             except (EOFError, OSError):
-                found.append((member, self._bury(member)))
-        return found
+                told.append((member, self._bury(member)))
+        return told
 
     def _bury(self, member: Member) -> Died:
         member.process.join()
@@ -107,6 +107,7 @@ class ProcessPool:
         return Died(member.process.exitcode, tasks)
 
     def close(self) -> None:
+        # A worker ends by itself when its connection closes; one in the middle of a chunk is ended.
         for member in self.members:
             if member.connection is not None:
                 member.connection.close()
@@ -182,9 +183,9 @@ class InlinePool:
         member = self.members[0]
         if member.tasks:
             self._worker.run(member.tasks[0])
-        found: list[tuple[Member, Event | Died]] = [(member, e) for e in self._events]
+        told: list[tuple[Member, Event | Died]] = [(member, e) for e in self._events]
         self._events.clear()
-        return found
+        return told
 
     def close(self) -> None:
         pass

@@ -253,9 +253,9 @@ def environment() -> dict[str, Any]:
 def _git_sha() -> str | None:
     here = Path(__file__).parent
     try:
-        found = subprocess.run(
+        described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=here, capture_output=True, text=True
         )
     except OSError:
         return None
-    return found.stdout.strip() or None
+    return described.stdout.strip() or None

@@ -1,4 +1,4 @@
-"""What stored results are worth to a run: whose they are, and whether they are as precise as what is asked for."""
+"""Which stored results a run need not make again: same weights, as precise as asked for, with the recorded arrays."""
 
 from __future__ import annotations
 

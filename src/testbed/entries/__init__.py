@@ -1,1 +1,1 @@
-"""What is evaluated, as registry files declare it: models, eval settings, the registry, settings by string."""
+"""Models and eval settings as registry files declare them, the registry itself, and settings given as strings."""

@@ -1,4 +1,4 @@
-"""An eval setting as a registry file declares it: which images, what is done to them, what is measured."""
+"""An eval setting as a registry file declares it: its images, their perturbation, its metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testbed.metrics.labels import OWN, meaning_of_targets
 if TYPE_CHECKING:
     from testbed.entries.model import Model
 
-# What a setting takes from the one whose images it shows, where it declares nothing of its own.
+# Fields that a setting with logits_from or images_from inherits from that setting where its own are None.
 _INHERITED = (
     *("dataset", "perturbation_fn_cpu", "perturbation_fn_gpu", "adversarial_attack", "transform", "resize"),
     *("probe", "class_sublist", "idx_subsample_list"),
@@ -27,40 +27,41 @@ _INHERITED = (
 
 @dataclass(frozen=True)
 class EvalSetting:
-    """One way to test a classifier. Give it a dataset, or another setting to take logits or images from."""
+    """One way to test a classifier. It needs a dataset, or another setting as `logits_from` or `images_from`."""
 
     name: str
 
     # ---- which images ----
     dataset: Dataset | None = None
-    size: int | None = None  # how many images it must have; another number is a warning
+    size: int | None = None  # expected number of images; a difference is reported as a warning
     # ---- what is done to them, in this order: transform, perturbation_fn_cpu, perturbation_fn_gpu ----
     perturbation_fn_cpu: Callable[..., Any] | None = None
     perturbation_fn_gpu: Callable[..., Any] | None = None
     # ---- what is measured ----
     metrics_fn: Callable[..., Mapping[str, Any]] = accuracy_topk
-    # ---- which of them: classes (columns of the logits), and places in the dataset ----
+    # ---- a part of it: class_sublist are columns of the logits, idx_subsample_list places in the dataset ----
     class_sublist: Sequence[int] | None = None
-    adversarial_attack: Mapping[str, Any] | None = None  # recorded, and given to a classify function that takes it
+    adversarial_attack: Mapping[str, Any] | None = None  # recorded; passed to a classify function that takes it
     idx_subsample_list: Sequence[int] | None = None
-    derived_from: InitVar[str | None] = None  # the older word: logits_from, or images_from for a setting with a probe
+    derived_from: InitVar[str | None] = None  # the older name of logits_from, and of images_from for a probe
     parent_eval_setting: str | None = None  # the clean setting it is compared with
     transform: Callable[[Any], Any] | None = None  # on the picture, before the model's own transform
-    probe: Callable[..., Any] | None = None  # sees the model, and records arrays beside the logits
+    probe: Callable[..., Any] | None = None  # gets model and batch; its arrays are stored beside the logits
     tags: tuple[str, ...] = ()
-    version: int = 1  # raise it when images, noise or metrics change: results of two versions are never mixed
-    controls: tuple[str, ...] = ()  # settings that are run whenever this one is, since it says nothing without them
-    resize: str | None = None  # "whole": the whole picture at the model's input size, not its own resize and crop
+    version: int = 1  # raise it when images, noise or metrics change; results of two versions are never mixed
+    controls: tuple[str, ...] = ()  # settings that are run with this one, since its numbers need them for comparison
+    resize: str | None = None  # "whole": the whole picture is resized to the model's input size; nothing is cropped
     # ---- what it takes from another setting ----
-    logits_from: str | None = None  # rows and columns of that setting's stored logits: no forward pass
+    logits_from: str | None = None  # reads rows and columns of that setting's stored logits; no forward pass
     images_from: str | None = None  # the same images, with a forward pass of its own
-    noise_from: str | None = None  # draw the random numbers of that setting; without it those of its own name
-    # Whether a class_sublist leaves images and labels as they are. None: as the metrics_fn tells, which is yes where
-    # labels have a numbering of their own. A setting that inherits its class_sublist inherits this with it.
+    noise_from: str | None = None  # the setting whose name seeds the random numbers; None: see noise_key
+    # Whether images and labels stay as they are under a class_sublist, which then only selects columns. None: yes if
+    # the metrics_fn declares labels with a numbering of their own. It is inherited together with the class_sublist.
     keeps_labels: bool | None = None
 
-    arguments: Mapping[str, frozenset[str]] = field(init=False, repr=False)  # what each of its functions takes
-    targets_are: str | None = field(init=False, repr=False)  # as its metrics_fn declares: testbed.metrics.labels
+    # Function of this setting -> names of the arguments it takes.
+    arguments: Mapping[str, frozenset[str]] = field(init=False, repr=False)
+    targets_are: str | None = field(init=False, repr=False)  # what metrics_fn declares: see testbed.metrics.labels
 
     def __post_init__(self, derived_from: str | None) -> None:
         check_name("eval setting", self.name)
@@ -69,7 +70,7 @@ class EvalSetting:
             word = "images_from" if self.probe is not None else "logits_from"
             if getattr(self, word) not in (None, derived_from):
                 raise EntryError(f"{owner}: derived_from and {word} say the same thing; give {word}")
-            object.__setattr__(self, word, derived_from)
+            object.__setattr__(self, word, derived_from)  # the way to set a field of a frozen dataclass
         self._check_origin(owner)
         if self.size is not None:
             check_count(owner, "size", self.size)
@@ -93,7 +94,7 @@ class EvalSetting:
             raise EntryError(f"{owner}: {error}") from error
 
     def _check_origin(self, owner: str) -> None:
-        """Where its images come from: one dataset, or one other setting."""
+        """Its images must come from one dataset or from one other setting."""
         if self.logits_from is not None and self.images_from is not None:
             raise EntryError(f"{owner}: give logits_from or images_from, not both")
         if self.name in (self.logits_from, self.images_from):
@@ -125,31 +126,31 @@ class EvalSetting:
 
     @property
     def taken_from(self) -> str | None:
-        """The setting whose images it shows, whether it reads that one's logits or runs the model itself."""
+        """The setting whose images it uses: the one it reads logits from, or runs the model on again."""
         return self.logits_from or self.images_from
 
     @property
     def parent(self) -> str | None:
-        """The setting it is compared with, or else the one it is taken from."""
+        """The setting it is compared with; without one, the setting it is taken from."""
         return self.parent_eval_setting or self.taken_from
 
     @property
     def noise_key(self) -> str:
-        """The name that seeds its random numbers. A setting taken from another shows the noise of that one."""
+        """The name that seeds its random numbers. A setting taken from another has the same noise as that one."""
         return self.noise_from or self.taken_from or self.name
 
     @property
     def choice(self) -> tuple[Sequence[int] | None, Sequence[int] | None, bool]:
-        """By what it chooses its rows: settings of one dataset with the same choice take the same rows."""
+        """What determines its rows: settings of one dataset that are equal in this use the same rows."""
         keeps_labels = self.targets_are == OWN if self.keeps_labels is None else self.keeps_labels
         return self.class_sublist, self.idx_subsample_list, keeps_labels
 
     def rows(self, samples: Samples, limit: int | None = None) -> Rows:
-        """The rows of an evaluation of this setting; it must have a dataset of its own (see `over`)."""
+        """The rows that an evaluation uses. The setting must have a dataset; `over` resolves one that has none."""
         return rows_of(samples, *self.choice, limit)
 
     def transforms_for(self, model: Model) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
-        """What a picture goes through before it is perturbed: this setting's transform, then the model's."""
+        """The transforms before any perturbation, in order: this setting's, then the model's."""
         own = model.transform
         if self.resize == "whole" and own is not None:
             if not isinstance(own, StandardTransform):
@@ -161,11 +162,11 @@ class EvalSetting:
         return self.transform, own
 
     def over(self, parent: EvalSetting) -> EvalSetting:
-        """This setting as one that can be run by itself, on its parent's images."""
+        """This setting with everything that it inherits from `parent`, so that it has a dataset and can be run."""
         inherited = {name: getattr(parent, name) for name in _INHERITED if getattr(self, name) is None}
         if self.class_sublist is None:
             inherited["keeps_labels"] = parent.choice[2]
         if self.class_sublist is not None and parent.class_sublist is not None:
-            # It names columns of the parent's logits, which are columns of the model's.
+            # It indexes the columns of the parent's logits, which are themselves a selection of the model's.
             inherited["class_sublist"] = tuple(parent.class_sublist[i] for i in self.class_sublist)
         return replace(self, logits_from=None, images_from=None, noise_from=parent.noise_key, **inherited)

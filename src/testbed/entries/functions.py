@@ -1,4 +1,4 @@
-"""What the functions of an entry may take, and how they are called: by name, with the arguments they declare."""
+"""The functions of an entry are called by keyword, each with those of the known arguments that it declares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.errors import EntryError
 
-# The names a function of each kind may take; arguments are passed by these names.
+# Kind of function -> the arguments it may declare. They are passed by these names.
 KNOWN_ARGUMENTS = {
     "classify": ("images", "model", "class_sublist", "adversarial_attack", "rng"),
     "metrics_fn": ("logits", "targets", "image_paths", "model", "extras"),
@@ -20,7 +20,7 @@ KNOWN_ARGUMENTS = {
 
 
 def argument_names(function: Callable[..., Any], kind: str, owner: str) -> frozenset[str]:
-    """Which of the known arguments `function` takes. A required argument outside the list is refused."""
+    """The known arguments that `function` declares. A required argument that is not known is an error."""
     known = KNOWN_ARGUMENTS[kind]
     if not callable(function):
         raise EntryError(f"{owner}: {kind} must be a function, got {function!r}")
@@ -28,24 +28,25 @@ def argument_names(function: Callable[..., Any], kind: str, owner: str) -> froze
         parameters = _parameters(function) if _is_hashable(function) else _parameters.__wrapped__(function)
     except ValueError:  # a builtin without a signature takes its first argument by position only
         raise EntryError(f"{owner}: {kind} has no readable signature; wrap it in a function") from None
-    taken: set[str] = set()
+    names: set[str] = set()
     for parameter in parameters:
         if parameter.kind is parameter.VAR_KEYWORD:
-            taken.update(known)
+            names.update(known)
         elif parameter.name in known and parameter.kind is not parameter.VAR_POSITIONAL:
-            taken.add(parameter.name)
+            names.add(parameter.name)
         elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
             raise EntryError(
                 f"{owner}: {kind} takes '{parameter.name}', which is not passed to it; it may take {', '.join(known)}"
             )
-    return frozenset(taken)
+    return frozenset(names)
 
 
 @lru_cache(maxsize=1024)
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """Looked up once per function: hundreds of settings share theirs, and every command makes them all."""
+    """The signature of a function, cached: every command makes all settings, and hundreds of them share a function."""
     call = type(function).__call__
-    if inspect.isfunction(call) and not hasattr(function, "__signature__"):  # objects of one class share theirs too
+    if inspect.isfunction(call) and not hasattr(function, "__signature__"):
+        # A callable object: its class is asked, without `self`, so that all objects of a class share one cache entry.
         return _parameters(call)[1:]
     return tuple(inspect.signature(function).parameters.values())
 
@@ -59,5 +60,5 @@ def _is_hashable(value: object) -> bool:
 
 
 def call_by_name(function: Callable[..., Any], names: frozenset[str], **offered: Any) -> Any:
-    """Call `function` with those of the offered arguments that it takes."""
+    """Call `function` with those of the offered arguments that are in `names`."""
     return function(**{name: value for name, value in offered.items() if name in names})

@@ -1,6 +1,6 @@
 """A model as a registry file declares it: how its images are prepared, how it is loaded, how it is called.
 
-Nothing here imports torch: an entry holds functions that load weight when a worker calls them.
+Nothing here imports torch: an entry holds functions, and a worker that calls them loads what they need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StandardNormalization:
-    """(x - mean) / std on the device, after every perturbation. BGR flips the channels first."""
+    """(x - mean) / std, computed on the device after all perturbations. BGR reverses the channels first."""
 
     mean: Sequence[float]
     std: Sequence[float]
@@ -45,7 +45,7 @@ class Model:
     """One classifier: how its images are prepared, how it is loaded, how it is called."""
 
     name: str
-    transform: Callable[[Any], Any] | None  # PIL image -> PIL image or array in [0, 1]; None takes it as it is
+    transform: Callable[[Any], Any] | None  # PIL image -> PIL image or array in [0, 1]; None: unchanged
     classifier_loader: Callable[[], Any]
     eval_batch_size: int
     normalization: StandardNormalization | Callable[[Any], Any] | None = None
@@ -55,10 +55,10 @@ class Model:
     feature_layer: str | None = None
     explain_layer: str | None = None
     tags: tuple[str, ...] = ()
-    checkpoint: str | os.PathLike[str] | None = None  # a weights file for the network that classifier_loader makes
-    classes: Sequence[str] | str | None = None  # the wnid of each output, or the name of a list that timm carries
-    columns: Sequence[int] | None = None  # or which outputs are the setting's classes, in the setting's order
-    missing_classes: str = "refuse"  # a setting with classes the model lacks; "never": they are never predicted
+    checkpoint: str | os.PathLike[str] | None = None  # a weights file, loaded into the network of classifier_loader
+    classes: Sequence[str] | str | None = None  # the wnid of each output, or the name of a class list in timm
+    columns: Sequence[int] | None = None  # alternatively: the output of each class of a setting, in its order
+    missing_classes: str = "refuse"  # for classes that the model lacks; "never": they are never predicted
     classify_arguments: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -80,12 +80,12 @@ class Model:
                 f"{owner}: normalization must be a StandardNormalization, a function or None, "
                 f"got {self.normalization!r}"
             )
-        taken: frozenset[str] = frozenset()
+        arguments: frozenset[str] = frozenset()
         if self.classify is not None:
-            taken = argument_names(self.classify, "classify", owner)
-            if not {"images", "model"} <= taken:
-                raise EntryError(f"{owner}: classify must take images and model, it takes {sorted(taken)}")
-        object.__setattr__(self, "classify_arguments", taken)
+            arguments = argument_names(self.classify, "classify", owner)
+            if not {"images", "model"} <= arguments:
+                raise EntryError(f"{owner}: classify must take images and model, it takes {sorted(arguments)}")
+        object.__setattr__(self, "classify_arguments", arguments)
         object.__setattr__(self, "tags", checked_tags(owner, self.tags))
         self._check_classes(owner)
 
@@ -100,14 +100,15 @@ class Model:
                 raise EntryError(f"{owner}: columns must be a non-empty list of indices from 0 on")
             object.__setattr__(self, "columns", columns)
         if isinstance(self.classes, str):
-            timm_wnids(self.classes)  # known, or refused with the names there are
+            timm_wnids(self.classes)  # an unknown name raises an error that lists the known ones
         elif self.classes is not None:
             object.__setattr__(self, "classes", tuple(self.classes))
             if len(set(self.classes)) != len(self.classes):
                 raise EntryError(f"{owner}: classes names a class twice")
 
     def batch_size_for(self, setting: EvalSetting) -> int:
-        """Attacks hold gradients, so they run on smaller batches."""
+        """The batch size for a setting; smaller for attacks, whose gradients need memory."""
         if setting.adversarial_attack is None:
             return self.eval_batch_size
+        # An eighth, as in the ImageNet Testbed.
         return self.adversarial_batch_size or max(self.eval_batch_size // 8, 1)

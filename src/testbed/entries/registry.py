@@ -1,8 +1,8 @@
-"""What can be evaluated: entries from plug-in folders, found by name, glob, group or tag.
+"""The registry: entries from plug-in folders, looked up by name, glob, group or tag.
 
 A registry folder holds models/*.py and eval_settings/*.py. Each file is loaded by path and calls
-`registry.add_model(...)`, `registry.add_eval_setting(...)` or `registry.add_group(...)`. A file that fails
-is remembered with its error and takes nothing else down.
+`registry.add_model(...)`, `registry.add_eval_setting(...)` or `registry.add_group(...)`. A file that fails is listed
+in `Registry.broken` with its error; all other files are still loaded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Entry = TypeVar("Entry", bound=Model | EvalSetting)
 
 @dataclass
 class Shelf(Generic[Entry]):
-    """All entries of one kind, with where each was declared."""
+    """All entries of one kind (models or eval settings), with the file and line of each declaration, and the groups."""
 
     kind: str
     list_command: str
@@ -58,7 +58,8 @@ class Shelf(Generic[Entry]):
         return [name for name, entry in self.entries.items() if tag in entry.tags]
 
     def expand(self, token: str, inside: tuple[str, ...] = ()) -> list[str]:
-        """The names a word on the command line stands for; empty where it stands for none."""
+        """The names that a word of the command line means; empty if it is unknown. `inside` are enclosing groups."""
+        # The order decides what a word means: an entry's name goes before a group, a glob and a tag.
         if token in self.entries:
             return [token]
         if token in self.groups:
@@ -97,13 +98,13 @@ class Registry:
                     self.load_file(path)
 
     def load_file(self, path: Path) -> None:
-        """Run one plug-in file; on failure none of its entries stay."""
+        """Run one plug-in file. If it fails, the entries that it had added before are removed again."""
         shelves: tuple[Shelf[Any], ...] = (self.models, self.eval_settings)
         before = [(dict(s.entries), dict(s.origins), dict(s.groups), dict(s.aggregates)) for s in shelves]
         try:
             with _loading_into(self):
                 load_module(path)
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # anybody's code: whatever it raises must not stop the other files
             for shelf, kept in zip(shelves, before, strict=True):
                 shelf.entries, shelf.origins, shelf.groups, shelf.aggregates = kept
             self.broken[path] = _one_line(error, path)
@@ -125,7 +126,7 @@ class Registry:
         return self._get(self.eval_settings, name)
 
     def runnable(self, name: str) -> EvalSetting:
-        """The setting with whatever it inherits from the one it is taken from: it has a dataset and can be run."""
+        """The setting with all that it inherits from the settings it is taken from: it has a dataset and can be run."""
         setting = self.eval_setting(name)
         if setting.taken_from is None:
             return setting
@@ -159,12 +160,13 @@ class Registry:
         return shelf.entries[name]
 
     def _expand(self, shelf: Shelf[Entry], token: str) -> list[str]:
-        found = shelf.expand(token)
-        if not found:
+        names = shelf.expand(token)
+        if not names:
             raise self._unknown(shelf, token)
-        return found
+        return names
 
     def _unknown(self, shelf: Shelf[Any], name: str) -> UnknownName:
+        """The error for a name without an entry, with the likeliest reason: a broken file, a group, a misspelling."""
         for path, error in self.broken.items():
             if _mentions(path, name):
                 return UnknownName(f"{shelf.kind} '{name}' is in {path}, which could not be loaded: {error}")
@@ -178,6 +180,7 @@ class Registry:
 
 
 def _mentions(path: Path, name: str) -> bool:
+    """Whether a file contains the name as a string. A broken file cannot be asked for its entries."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -186,7 +189,7 @@ def _mentions(path: Path, name: str) -> bool:
 
 
 def _one_line(error: BaseException, path: Path) -> str:
-    """What went wrong, with the line of the plug-in file it went wrong at."""
+    """An error of a plug-in file in one line, with the line number in that file."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg} (line {error.lineno})"
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
@@ -194,8 +197,9 @@ def _one_line(error: BaseException, path: Path) -> str:
     return f"{kind}{error}" + (f" (line {lines[-1]})" if lines else "")
 
 
-# ---- the words plug-in files use -------------------------------------------------------------------------
+# ---- what plug-in files call -----------------------------------------------------------------------------
 
+# Plug-in files call plain functions, so the registry that is being loaded is kept here.
 _current: ContextVar[Registry | None] = ContextVar("registry being loaded", default=None)
 
 
@@ -219,6 +223,7 @@ def _loading() -> Registry:
 
 
 def _caller() -> str:
+    """File and line of the plug-in file: two frames up, above this function and `add_model` or its like."""
     frame = sys._getframe(2)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
@@ -237,9 +242,9 @@ def add_group(
     kind: str = "eval_settings",
     aggregate: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> None:
-    """A name for several: `members` are names, globs, tags or other groups.
+    """Give several entries one name. `members` are names, globs, tags or other groups.
 
-    `aggregate` makes numbers of the group's own from what is stored of a model (testbed.metrics.aggregates);
+    `aggregate` computes numbers for the whole group from the stored results of a model (testbed.metrics.aggregates);
     `db.py --print-group` prints them.
     """
     if kind not in PARTS:
@@ -256,12 +261,13 @@ def add_group(
 
 
 def load_module(path: str | os.PathLike[str]) -> ModuleType:
-    """A Python file as a module, by path. Plug-in files load their `_helper.py` with it."""
+    """Load a Python file as a module, by its path. Plug-in files load their `_helper.py` with it."""
     path = Path(path)
+    # The checksum keeps files of the same name in two registry folders apart.
     name = f"testbed_plugin_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look up their module there
     spec.loader.exec_module(module)
     return module
 
@@ -289,7 +295,10 @@ def registry_folders(extra: Sequence[str] = ()) -> list[Path]:
 
 
 def load_registry(extra: Sequence[str] = (), parts: Sequence[str] = PARTS) -> Registry:
-    """Every registry folder (or those parts of it), then what installed packages offer under `testbed.registry`."""
+    """The entries of all registry folders, or of some `parts`, then those of installed packages.
+
+    A package offers entries by an entry point of the group `testbed.registry`.
+    """
     from importlib.metadata import entry_points
 
     registry = Registry()

@@ -1,9 +1,11 @@
-"""Eval settings without an entry: `folder:PATH`, `manifest:FILE.csv` and `array:PATH` evaluate anybody's pictures,
-`autoeval:DIR` those of the AutoEval benchmarks, `rows:0-1000@SETTING` some of another setting's, and
-`explanations:MANIFEST.csv` and `explanations:EXPLAINER@SETTING` measure heatmaps (see testbed.explain.settings).
+"""Eval settings given as strings, without a registry entry.
 
-A kind is one pair of functions: `expand` gives the names a word on the command line stands for, `resolve` makes the
-setting of such a name. Both take the text after the colon and the registry, and must do without torch.
+`folder:PATH`, `manifest:FILE.csv` and `array:PATH` evaluate the user's own pictures, `autoeval:DIR` those of the
+AutoEval benchmarks, and `rows:0-1000@SETTING` some rows of another setting. `explanations:MANIFEST.csv` and
+`explanations:EXPLAINER@SETTING` measure heatmaps (testbed.explain.settings).
+
+Each kind of string has two functions: `expand` gives the setting names that a word of the command line stands for, and
+`resolve` makes the setting of one such name. Neither may import torch, since planning and listing use them.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
     from testbed.entries.registry import Registry
 
 _ROWS = re.compile(r"(?P<ranges>\d+-\d+(,\d+-\d+)*)@(?P<setting>.+)")
-_MOST_STRAYS = 5
+_MOST_STRAYS = 5  # named in a warning
 
 
 @dataclass(frozen=True)
 class Kind:
+    """The two functions behind one kind of setting string."""
+
     resolve: Callable[[str, str, Registry], EvalSetting]  # (whole name, text after the colon, registry)
     expand: Callable[[str, str, Registry], list[str]] = lambda name, rest, registry: [name]
 
@@ -74,20 +78,21 @@ def _autoeval(name: str, path: str, registry: Registry) -> EvalSetting:
 
 
 def _all_autoeval(name: str, path: str, registry: Registry) -> list[str]:
-    found, strays = autoeval.find_sets(path)
+    set_paths, strays = autoeval.find_sets(path)
     if strays:
         more = ", ..." if len(strays) > _MOST_STRAYS else ""
         listed = ", ".join(strays[:_MOST_STRAYS]) + more
         print(f"warning: autoeval: not image sets, left out: {listed}", file=sys.stderr)
-    return [f"autoeval:{path}" for path in found]
+    return [f"autoeval:{set_path}" for set_path in set_paths]
 
 
 def _rows(name: str, text: str, registry: Registry) -> EvalSetting:
-    """The setting after the @ on some of its images, with the noise they have there; no other image is run."""
+    """The setting after the @, on some of its images alone. Each image keeps the noise that it has in the whole set."""
     ranges, over = _parted(text)
     base = registry.runnable(over)
     rows = [row for first, end in ranges for row in range(first, end)]
     listed = base.idx_subsample_list
+    # With a class_sublist the number of rows is known only once the data is open, so the range is not checked here.
     most = len(listed) if listed is not None else base.size if base.class_sublist is None else None
     if most is not None and max(rows) >= most:
         raise EntryError(f"'{name}': expected rows from 0 to {most}, the images of '{over}', got {max(rows) + 1}")
@@ -104,17 +109,17 @@ def _rows(name: str, text: str, registry: Registry) -> EvalSetting:
 
 def _all_rows(name: str, text: str, registry: Registry) -> list[str]:
     _, over = _parted(text)
-    return [f"{name.removesuffix(over)}{found}" for found in registry.expand_eval_settings([over])]
+    return [f"{name.removesuffix(over)}{setting}" for setting in registry.expand_eval_settings([over])]
 
 
 def _parted(text: str) -> tuple[list[tuple[int, int]], str]:
-    """The ranges before the @, each with its end, which is no part of it; and the setting."""
-    found = _ROWS.fullmatch(text)
-    pairs = [part.split("-") for part in found["ranges"].split(",")] if found else []
+    """The ranges before the @ as (first, end), the end excluded; and the name of the setting."""
+    match = _ROWS.fullmatch(text)
+    pairs = [part.split("-") for part in match["ranges"].split(",")] if match else []
     ranges = [(int(first), int(end)) for first, end in pairs]
-    if found is None or any(first >= end for first, end in ranges):
+    if match is None or any(first >= end for first, end in ranges):
         raise EntryError(f"'rows:{text}': expected rows:FIRST-END@SETTING such as rows:0-1000@val, the end left out")
-    return ranges, found["setting"]
+    return ranges, match["setting"]
 
 
 def _explanations(name: str, text: str, registry: Registry) -> EvalSetting:

@@ -1,7 +1,7 @@
-"""Heatmaps from a model, and how faithful they are to it. Importing this imports no torch.
+"""Heatmaps that explain a model, and measures of how faithful they are. Importing this package imports no torch.
 
-An explainer is a function (model, images, score) -> maps: images (B, 3, H, W), a `Score` with J groups of classes per
-image, maps (B, J, H, W). See docs/explanations.md.
+An explainer is a function (model, images, score) -> maps, with images (B, 3, H, W), a `Score` with J groups of classes
+per image, and maps (B, J, H, W). See docs/explanations.md.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = [
     "visual_evaluation",
 ]
 
+# Name -> module. Names are imported on first use, since most of these modules import torch.
 _HOMES = {
     **dict.fromkeys(("CausalMetric", "Explanation", "read_tensor", "visual_evaluation"), "single"),
     **dict.fromkeys(("Answer", "Question", "faithfulness"), "deletion"),

@@ -1,4 +1,4 @@
-"""Work in batches that fit: where memory runs out, the batch is halved and the work goes on."""
+"""Work in batches whose size is halved when the GPU runs out of memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ Result = TypeVar("Result")
 
 
 def in_batches(items: torch.Tensor, size: int, work: Callable[[torch.Tensor], Result]) -> list[Result]:
-    """work(part) for consecutive parts of `items` of at most `size`."""
-    done: list[Result] = []
+    """The results of work(part) for consecutive parts of `items`, each of at most `size` items.
+
+    If a part does not fit into memory, it and all later ones are done in halves.
+    """
+    results: list[Result] = []
     start = 0
     while start < len(items):
         try:
-            done.append(work(items[start : start + size]))
+            results.append(work(items[start : start + size]))
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
@@ -24,4 +27,4 @@ def in_batches(items: torch.Tensor, size: int, work: Callable[[torch.Tensor], Re
             torch.cuda.empty_cache()
         else:
             start += size
-    return done
+    return results

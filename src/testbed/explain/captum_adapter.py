@@ -1,7 +1,7 @@
 """Explainers of captum (pip install captum, or the extra `explain`) behind our interface.
 
-captum repeats inputs as its methods need, so each row carries the number of its image along and the score looks up
-that image's classes. Methods that draw random numbers see one image at a time and the same numbers for each.
+captum repeats and reorders inputs, so every row carries the number of its image along, by which the score looks up the
+image's classes. Methods that draw random numbers get one image at a time, with the same random numbers for each.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from testbed.errors import EntryError
 from testbed.explain.scores import Score
 from testbed.explain.substrates import zero_colour
 
+# (forward function, images, their numbers in the batch) -> maps (B, H, W)
 Attribute = Callable[[Callable[..., torch.Tensor], torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def integrated_gradients(
     model: nn.Module, images: torch.Tensor, score: Score, steps: int = 16, batch_size: int = 64
 ) -> torch.Tensor:
-    """Sum over channels of the integrated gradients from the colour that is 0 in the model's own input."""
+    """Integrated gradients, summed over channels; the baseline is the colour that the model normalises to 0."""
     captum = _captum()
     baseline = zero_colour(model, images).expand_as(images)
 
     def attribute(forward: Callable[..., torch.Tensor], inputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        found = captum.IntegratedGradients(forward).attribute(
+        attributions = captum.IntegratedGradients(forward).attribute(
             inputs,
             baselines=baseline[rows],
             additional_forward_args=rows,
             n_steps=steps,
-            internal_batch_size=max(batch_size, len(inputs)),
+            internal_batch_size=max(batch_size, len(inputs)),  # captum takes no less than one step of all inputs
         )
-        return found.sum(dim=1)
+        return attributions.sum(dim=1)
 
     with torch.enable_grad():
         return _for_each_group(model, images, score, attribute)
@@ -44,13 +45,13 @@ def integrated_gradients(
 def occlusion(
     model: nn.Module, images: torch.Tensor, score: Score, window: int = 48, stride: int = 32, batch_size: int = 64
 ) -> torch.Tensor:
-    """How much the score falls where a window is covered."""
+    """How much the score falls when a window around a pixel is covered."""
     captum = _captum()
     baseline = zero_colour(model, images).expand_as(images)
-    side = min(window, *images.shape[2:])
+    side = min(window, *images.shape[2:])  # small pictures; captum also refuses a stride larger than the window
 
     def attribute(forward: Callable[..., torch.Tensor], inputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        found = captum.Occlusion(forward).attribute(
+        attributions = captum.Occlusion(forward).attribute(
             inputs,
             sliding_window_shapes=(inputs.shape[1], side, side),
             strides=(inputs.shape[1], min(stride, side), min(stride, side)),
@@ -58,19 +59,19 @@ def occlusion(
             additional_forward_args=rows,
             perturbations_per_eval=max(batch_size // len(inputs), 1),
         )
-        return found.sum(dim=1)
+        return attributions.sum(dim=1)
 
     with torch.no_grad():
         return _for_each_group(model, images, score, attribute)
 
 
 def lime(model: nn.Module, images: torch.Tensor, score: Score, **options: Any) -> torch.Tensor:
-    """A linear model of the score over covered and shown cells of a grid, fitted near the whole image."""
+    """LIME: the weights of a linear model of the score in the shown cells of a grid, fitted near the whole image."""
     return _over_cells("Lime", model, images, score, **options)
 
 
 def kernel_shap(model: nn.Module, images: torch.Tensor, score: Score, **options: Any) -> torch.Tensor:
-    """Shapley values of the cells of a grid, by the kernel method."""
+    """Kernel SHAP: Shapley values of the cells of a grid."""
     return _over_cells("KernelShap", model, images, score, **options)
 
 
@@ -79,40 +80,43 @@ def _over_cells(
     model: nn.Module,
     images: torch.Tensor,
     score: Score,
+    *,
     samples: int = 128,
     cells: int = 7,
     seed: int = 0,
     batch_size: int = 64,
 ) -> torch.Tensor:
+    """A method of captum that covers and shows the cells of a grid in `samples` random combinations."""
     captum = _captum()
     baseline = zero_colour(model, images).expand_as(images)
     grid = _cells(images, cells)
 
     def attribute(forward: Callable[..., torch.Tensor], inputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        found = []
+        maps = []
         for image, row in zip(inputs.split(1), rows.split(1), strict=True):
             torch.manual_seed(seed)
 
-            def of_this(covered: torch.Tensor, row: torch.Tensor = row) -> torch.Tensor:
+            def forward_image(covered: torch.Tensor, row: torch.Tensor = row) -> torch.Tensor:
                 return forward(covered, row.expand(len(covered)))
 
-            explained = getattr(captum, method)(of_this).attribute(
+            attributions = getattr(captum, method)(forward_image).attribute(
                 image,
                 baselines=baseline[row],
                 feature_mask=grid,
                 n_samples=samples,
                 perturbations_per_eval=batch_size,
             )
-            found.append(explained.mean(dim=1))
-        return torch.cat(found)
+            maps.append(attributions.mean(dim=1))  # a cell covers all channels, which have the same value
+        return torch.cat(maps)
 
-    # In probabilities: what a linear model fits must not run off to minus infinity where the class is ruled out.
+    # In probabilities: a linear model cannot fit a score that runs off to minus infinity where a class is ruled out.
+    # fork_rng gives the caller its random state back.
     with torch.no_grad(), torch.random.fork_rng(devices=[images.device] if images.is_cuda else []):
         return _for_each_group(model, images, score.as_probability(), attribute)
 
 
 def _cells(images: torch.Tensor, cells: int) -> torch.Tensor:
-    """The number of each pixel's cell, (1, 1, H, W)."""
+    """The number of the grid cell that each pixel belongs to, (1, 1, H, W)."""
     height, width = images.shape[2:]
     down = torch.arange(height) * cells // height
     right = torch.arange(width) * cells // width
@@ -120,6 +124,7 @@ def _cells(images: torch.Tensor, cells: int) -> torch.Tensor:
 
 
 def _for_each_group(model: nn.Module, images: torch.Tensor, score: Score, attribute: Attribute) -> torch.Tensor:
+    """Maps (B, J, H, W): `attribute` called for each of the score's J groups."""
     rows = torch.arange(len(images), device=images.device)
 
     def forward_for(j: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

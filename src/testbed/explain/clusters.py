@@ -1,9 +1,9 @@
-"""Confusion clusters: classes a model believes in together, from a JSON file or from its own stored logits.
+"""Confusion clusters: classes that a model finds likely for the same images; from a JSON file or from stored logits.
 
     python -m testbed.explain.clusters MODEL EVAL_SETTING --out clusters/MODEL.json
 
-The published program learns a latent tree from label lists with a Java tool; here the lists (the likely classes of
-each image) are grouped by average linkage on 1 - Jaccard, which needs nothing but scipy. Imports no torch.
+The published program learns a latent tree from the lists of likely classes of each image, with a Java tool. Here the
+lists are clustered by average linkage on the distance 1 - Jaccard, which needs only scipy. Imports no torch.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ CLUSTERS_VARIABLE = "TESTBED_CLUSTERS"
 
 @dataclass(frozen=True)
 class Clusters:
-    """Class -> number of its cluster. Without any, all classes are one cluster; unknown ones stand alone."""
+    """Class -> number of its cluster. A class without one is a cluster of its own; an empty dict is one big cluster."""
 
     numbers: dict[int, int] = field(default_factory=dict)
 
     def partition(self, classes: Sequence[int]) -> list[list[int]]:
-        """These classes by cluster, in the order of their first members."""
+        """These classes grouped by cluster, in the order of the clusters' first members."""
         if not self.numbers:
             return [list(classes)] if classes else []
-        found: dict[tuple[str, int], list[int]] = {}
+        members: dict[tuple[str, int], list[int]] = {}
         for c in classes:
             key = ("cluster", self.numbers[c]) if c in self.numbers else ("alone", c)
-            found.setdefault(key, []).append(c)
-        return list(found.values())
+            members.setdefault(key, []).append(c)
+        return list(members.values())
 
     @classmethod
     def of(cls, lists: Iterable[Sequence[int]], where: str = "clusters") -> Clusters:
+        """From one list of classes per cluster; `where` names their source in the error message."""
         numbers: dict[int, int] = {}
         for number, members in enumerate(lists):
             for c in members:
@@ -53,7 +54,7 @@ class Clusters:
 
 
 def read_clusters(path: str | os.PathLike[str]) -> Clusters:
-    """A JSON file [[class, ...], ...]; classes that it does not name stand alone."""
+    """Clusters from a JSON file [[class, ...], ...], one list per cluster."""
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
         lists = [[int(c) for c in members] for members in content]
@@ -63,7 +64,10 @@ def read_clusters(path: str | os.PathLike[str]) -> Clusters:
 
 
 def clusters_for(model_name: str, given: str | None = None) -> Clusters | None:
-    """From the file that is given or that TESTBED_CLUSTERS names; a folder holds one MODEL.json for each model."""
+    """The clusters of a model from the file `given`, else from the file of TESTBED_CLUSTERS, else None.
+
+    Where the path is a folder, its file MODEL.json is read.
+    """
     named = given or os.environ.get(CLUSTERS_VARIABLE)
     if not named:
         return None
@@ -72,31 +76,33 @@ def clusters_for(model_name: str, given: str | None = None) -> Clusters | None:
 
 
 def confusion_clusters(lists: Iterable[Sequence[int] | np.ndarray], cut: float = 0.9) -> list[list[int]]:
-    """Classes that occur in the same lists: average linkage on 1 - Jaccard, cut at `cut`; larger clusters first.
+    """Clusters of at least two classes that occur in the same lists, the largest first.
 
-    Lists of one class say that it occurs, not with whom. Classes that never meet another are left out.
+    Average linkage on the distance 1 - Jaccard of the lists that two classes occur in, cut at `cut`. A class that never
+    occurs with another is left out.
     """
-    alone: dict[int, int] = {}
-    together: dict[tuple[int, int], int] = {}
+    n_lists: dict[int, int] = {}  # class -> lists that have it, those of a single class included
+    n_shared: dict[tuple[int, int], int] = {}  # two classes -> lists that have both
     for members in lists:
         for c in members:
-            alone[int(c)] = alone.get(int(c), 0) + 1
+            n_lists[int(c)] = n_lists.get(int(c), 0) + 1
         for a, b in combinations(sorted(int(c) for c in members), 2):
-            together[a, b] = together.get((a, b), 0) + 1
-    classes = sorted({c for pair in together for c in pair})
+            n_shared[a, b] = n_shared.get((a, b), 0) + 1
+    classes = sorted({c for pair in n_shared for c in pair})
     if not classes:
         return []
     place = {c: i for i, c in enumerate(classes)}
     distance = np.ones((len(classes), len(classes)))
     np.fill_diagonal(distance, 0)
-    for (a, b), n in together.items():
-        distance[place[a], place[b]] = distance[place[b], place[a]] = 1 - n / (alone[a] + alone[b] - n)
+    for (a, b), shared in n_shared.items():
+        either = n_lists[a] + n_lists[b] - shared
+        distance[place[a], place[b]] = distance[place[b], place[a]] = 1 - shared / either
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 
     labels = fcluster(linkage(squareform(distance), method="average"), t=cut, criterion="distance")
-    found = [[classes[i] for i in np.flatnonzero(labels == label)] for label in np.unique(labels)]
-    return sorted((c for c in found if len(c) > 1), key=lambda c: (-len(c), c))
+    clusters = [[classes[i] for i in np.flatnonzero(labels == label)] for label in np.unique(labels)]
+    return sorted((c for c in clusters if len(c) > 1), key=lambda c: (-len(c), c))
 
 
 def _write(path: Path, clusters: list[list[int]]) -> None:

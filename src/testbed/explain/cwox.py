@@ -1,7 +1,7 @@
 """Contrastive whole-output explanation in two stages (Xie et al., UAI 2023, "CWOX-2s") over Grad-CAM.
 
-First each confusion cluster among an image's classes against the other clusters, then each class against the others of
-its cluster, shown only where the cluster's own map is high. Maps are subtracted with their signs and clipped at 0.
+Stage 1 contrasts each confusion cluster of an image's classes with the other clusters. Stage 2 contrasts each class
+with the others of its cluster, and shows it only where the cluster's own map is high.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ def cwox_grad_cam(
 ) -> torch.Tensor:
     """Maps (B, J, H, W). Cluster maps come from the last spatial layer, class maps from the next finer one.
 
-    Without clusters all classes of an image are one cluster: the second stage is what remains.
+    Without clusters all classes of an image count as one cluster, and only stage 2 has an effect.
     """
     partitions = [(clusters or Clusters()).partition([c for (c, *_) in row]) for row in score.groups]
+    # For ResNet-50 the published layers are layer4 and layer3.5.relu. The published Grad-CAM has no ReLU, so that the
+    # maps are subtracted with their signs.
     cluster_maps = grad_cam(model, images, score.regrouped(partitions), layer, signed=True)
     class_maps = grad_cam(model, images, score, class_layer or finer_layer(model, images), signed=True)
     maps = torch.zeros_like(class_maps)
@@ -37,9 +39,10 @@ def cwox_grad_cam(
         place = {row[0]: j for j, row in enumerate(score.groups[i])}
         for cluster, cluster_map in zip(partition, stage_one, strict=True):
             members = [place[c] for c in cluster]
-            if len(members) == 1:
+            if len(members) == 1:  # nothing to contrast it with inside the cluster
                 maps[i, members[0]] = cluster_map
                 continue
+            # A percentile of the map's values, as in the published code; its docstring says a share of their range.
             limit = torch.quantile(cluster_map.flatten().double(), percentile / 100)
             inside = one_versus_rest(class_maps[i, members])
             maps[i, members] = torch.where(cluster_map.double() > limit, inside, torch.zeros_like(inside))
@@ -47,6 +50,6 @@ def cwox_grad_cam(
 
 
 def one_versus_rest(maps: torch.Tensor) -> torch.Tensor:
-    """k H - sum of the k others, clipped at 0; a map without others stays as it is."""
+    """Each map times k minus the sum of the k other maps, clipped at 0; a single map is only clipped."""
     others = len(maps) - 1
     return (others * maps - (maps.sum(dim=0) - maps)).relu() if others else maps.relu()

@@ -1,7 +1,8 @@
-"""Asking a model about pictures with pixels deleted: one queue over images, heatmaps and points, in full batches.
+"""Faithfulness of heatmaps: the model's answers to images with pixels deleted, computed in full batches.
 
-The number of points is fixed by the heatmap, so nothing is sequential: pixels are ranked once per map, a deleted image
-is a comparison on the device, and every answer that several questions need (classes, contrasts, deltas) is asked once.
+The heatmap alone decides how many pixels are deleted at each point, so all forward passes are known in advance. They
+wait in one queue over images, heatmaps and points. Pixels are ranked once per map, a deleted image is a comparison of
+ranks on the device, and an image that several questions need (other classes, contrasts, deltas) is forwarded once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ Classifier = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class Question:
-    """How faithful is this heatmap (H, W) of an image to the model's belief in `positive` rather than `contrast`?"""
+    """A heatmap (H, W) to be measured: it explains why the model predicts `positive` rather than `contrast`.
+
+    `image` is the number of the image in the batch; without `contrast` classes the score is P(positive).
+    """
 
     image: int
     heatmap: np.ndarray
@@ -45,10 +49,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """The numbers of one question and one recipe, with the curve they come from; NaN for an invalid map."""
+    """The metrics of one question and one recipe, with the curve they come from; NaN for an invalid map."""
 
     plan: DeletionPlan
-    invalid: int  # place of the reason in metrics.contrastive.INVALID; 0 is a valid map
+    invalid: int  # index of the reason in metrics.contrastive.INVALID; 0 for a valid map
     positive: np.ndarray = field(default_factory=lambda: np.zeros(0))  # P(c) at plan.deleted
     contrast: np.ndarray = field(default_factory=lambda: np.zeros(0))  # P(C') at plan.deleted
     cauc: float = float("nan")
@@ -76,12 +80,13 @@ def faithfulness(
     skip_invalid: bool = True,
     normalise: bool = True,
 ) -> list[list[Answer]]:
-    """An answer for every question and recipe. Heatmaps become clip(0) / max, unless they are to be taken as they are.
+    """For every question a list with one answer per recipe.
 
-    substrate: what deleted pixels become, (B, 3, H, W) or anything that broadcasts; 0 unless given. whole_points: at
-    how many points deletion and insertion over the whole image are sampled; 0 leaves them out. intact: logits of the
-    images, where they are known already. Invalid maps cost no forward pass unless `skip_invalid` is False; then their
-    numbers are the published program's.
+    substrate: what deleted pixels become, (B, 3, H, W) or a shape that broadcasts to it; 0 by default.
+    whole_points: number of points of the deletion and insertion curves over the whole image; 0 leaves them out.
+    intact: logits of the images, if they are known already; this saves their forward passes.
+    skip_invalid: invalid maps get no forward pass and NaN. With False they get the values of the published program.
+    normalise: heatmaps are clipped at 0 and divided by their maximum. With False they are used as they are.
     """
     queue = _Queue(images, images.new_zeros(1, 1, 1, 1) if substrate is None else substrate)
     asked = [_ask(queue, q, recipes, whole_points, skip_invalid, normalise) for q in questions]
@@ -98,6 +103,7 @@ def faithfulness(
     ]
 
 
+# A row is the place of an answer in the queue's results.
 _Whole = tuple[np.ndarray, np.ndarray, np.ndarray]  # pixels changed; rows of deletion; rows of insertion
 _Asked = tuple[list[tuple[DeletionPlan, int, np.ndarray]], _Whole | None]
 
@@ -110,10 +116,11 @@ def _ask(
     skip_invalid: bool,
     normalise: bool,
 ) -> _Asked:
+    """Queue all images that a question needs. Returns (plan, invalid code, rows) per recipe, and the whole curves."""
     heatmap = np.asarray(question.heatmap)
     if heatmap.shape != queue.size:
         raise EntryError(f"expected a heatmap of the image's size {queue.size}, got {heatmap.shape}")
-    codes = [invalid_code(heatmap, recipe) for recipe in recipes]
+    codes = [invalid_code(heatmap, recipe) for recipe in recipes]  # before normalising, which hides negative maps
     heatmap = normalised(heatmap) if normalise else heatmap
     wanted = [not (code and skip_invalid) for code in codes]
     place = queue.add_map(question.image, pixel_ranks(heatmap)) if any(wanted) else -1
@@ -137,6 +144,7 @@ def _answer(
     rows: np.ndarray,
     whole: _Whole | None,
 ) -> Answer:
+    """The answer to a question from curve(rows, classes), the summed probability of some classes at some rows."""
     if not len(rows):
         return Answer(plan, code)
     positive, contrast = curve(rows, question.positive), curve(rows, question.contrast)
@@ -162,7 +170,7 @@ def _answer(
 
 
 class _Queue:
-    """All states (image, map, pixels changed) that anybody asked for, each once."""
+    """All states (image, map, pixels changed, deleted or inserted) that were asked for, each of them once."""
 
     def __init__(self, images: torch.Tensor, substrate: torch.Tensor) -> None:
         self._images, self._substrate = images, substrate
@@ -173,7 +181,7 @@ class _Queue:
         self._rows: dict[tuple[int, int, int, bool], int] = {}
 
     def add_map(self, image: int, ranks: np.ndarray) -> int:
-        """The map's place; equal maps of an image share it."""
+        """The number of a map, given by the ranks of its pixels; equal maps of an image share one."""
         key = (image, ranks.tobytes())
         if key not in self._maps:
             self._maps[key] = len(self._ranks)
@@ -181,10 +189,10 @@ class _Queue:
         return self._maps[key]
 
     def ask(self, image: int, place: int, changed: np.ndarray, insert: bool = False) -> np.ndarray:
-        """Rows of the answers with so many pixels deleted (or inserted into the substrate)."""
+        """Queue an image with these numbers of pixels deleted (or inserted into the substrate); returns their rows."""
         states = []
         for pixels in changed.tolist():
-            if pixels in (0, self._n):  # the intact image or the bare substrate, whatever the map
+            if pixels in (0, self._n):  # the intact image or the bare substrate, which all maps share
                 states.append((image, 0, 0 if (pixels == 0) != insert else self._n, False))
             else:
                 states.append((image, place, pixels, insert))
@@ -193,7 +201,7 @@ class _Queue:
     def run(
         self, model: Classifier, classes: Sequence[int], batch_size: int, intact: torch.Tensor | None
     ) -> np.ndarray:
-        """Probabilities (rows, classes) of everything asked."""
+        """The probabilities (rows, classes) of all states; `intact` are logits of the images, where known."""
         if not self._rows:
             return np.zeros((0, len(classes)))
         states = torch.tensor(list(self._rows), dtype=torch.int64)
@@ -201,25 +209,25 @@ class _Queue:
         todo = torch.arange(len(states))
         known: list[tuple[torch.Tensor, torch.Tensor]] = []
         if intact is not None:
-            there = states[:, 2] == 0
-            of_images = intact[states[there, 0].to(intact.device)]
-            known.append((todo[there], _probabilities(of_images, classes)))
-            todo = todo[~there]
+            is_intact = states[:, 2] == 0
+            logits = intact[states[is_intact, 0].to(intact.device)]
+            known.append((todo[is_intact], _probabilities(logits, classes)))
+            todo = todo[~is_intact]
 
         def answers(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return rows, _probabilities(model(self._changed(states[rows], ranks)), classes)
 
         with torch.no_grad():
             known += in_batches(todo, batch_size, answers)
-        found = np.empty((len(states), len(classes)))
-        found[torch.cat([rows for rows, _ in known]).numpy()] = torch.cat([p for _, p in known]).cpu().numpy()
-        return found
+        probabilities = np.empty((len(states), len(classes)))
+        probabilities[torch.cat([rows for rows, _ in known]).numpy()] = torch.cat([p for _, p in known]).cpu().numpy()
+        return probabilities
 
     def _changed(self, states: torch.Tensor, ranks: torch.Tensor) -> torch.Tensor:
-        """The images of some states: pixels ranked below a number are deleted, or are all that is there."""
+        """The images of some states: the pixels of the lowest ranks are deleted, or are the only ones shown."""
         device = self._images.device
-        one = bool((states[:, 0] == states[0, 0]).all())  # then nothing is copied for every row
-        rows = states[:1, 0] if one else states[:, 0]
+        same_image = bool((states[:, 0] == states[0, 0]).all())  # then it broadcasts and is not copied for every row
+        rows = states[:1, 0] if same_image else states[:, 0]
         _, place, pixels, insert = states.to(device).T
         changed = ranks[place] < pixels[:, None, None]
         kept = (changed == insert[:, None, None].bool())[:, None]
@@ -228,7 +236,7 @@ class _Queue:
 
 
 def _probabilities(logits: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
-    """Softmax in at least single precision, of the asked classes only."""
+    """The softmax probabilities of some classes, in at least single precision."""
     if classes and max(classes) >= logits.shape[1]:
         raise EntryError(f"class {max(classes)} is asked for, but the model gives {logits.shape[1]} classes")
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=1)[:, list(classes)]

@@ -1,4 +1,4 @@
-"""One heatmap and its deletion curve as a picture. Needs matplotlib when called; imports no torch."""
+"""A figure of one heatmap and its deletion curve. Imports neither torch nor matplotlib: the caller makes the figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POSITIVE, _CONTRAST, _SCORE, _LIMIT = "tab:blue", "tab:orange", "tab:red", "0.3
 
 @dataclass(frozen=True)
 class DeletionCurve:
-    """Everything the figure shows; curves are probabilities at `deleted` pixels."""
+    """The data of the figure. `positive` and `contrast` are probabilities with `deleted` pixels deleted."""
 
     picture: np.ndarray  # (H, W, 3) in [0, 1]
     heatmap: np.ndarray  # (H, W)
@@ -29,7 +29,10 @@ class DeletionCurve:
 
 
 def draw(figure: Any, curve: DeletionCurve) -> None:
-    """Picture, overlay, what is left at the last point; P(c) and P(C'); the contrastive score with its limit."""
+    """Draw the picture, the heatmap over it and the picture at the last point; below these, two curves.
+
+    The curves are the probabilities P(c) and P(C'), and the contrastive score; a line marks the last salient pixel.
+    """
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1))
     _draw_pictures(above.subplots(1, 3), curve)
     left, right = below.subplots(1, 2)
@@ -54,14 +57,14 @@ def draw(figure: Any, curve: DeletionCurve) -> None:
 
 def _draw_pictures(axes: Any, curve: DeletionCurve) -> None:
     last = int(curve.deleted.max(initial=0))
-    gone = pixel_ranks(curve.heatmap) < last
-    left = np.where(gone[:, :, None], 0.5, curve.picture)
+    deleted = pixel_ranks(curve.heatmap) < last
+    remaining = np.where(deleted[:, :, None], 0.5, curve.picture)
     axes[0].imshow(curve.picture)
     axes[0].set_title("Picture")
     axes[1].imshow(curve.picture.mean(axis=2), cmap="gray", vmin=0, vmax=1)
     axes[1].imshow(curve.heatmap, cmap="jet", alpha=0.5)
     axes[1].set_title(f"Heatmap of {curve.positive_name}")
-    axes[2].imshow(left)
+    axes[2].imshow(remaining)
     axes[2].set_title(f"After {last:,} pixels")
     for ax in axes:
         ax.set_axis_off()

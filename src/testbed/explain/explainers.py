@@ -1,4 +1,4 @@
-"""The explainers by name, with the options each takes. Imports no torch: a name is checked long before it is used."""
+"""The explainers by name, with their options. Imports no torch, so that names can be checked when settings are made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from testbed.errors import EntryError, near_names
 
 @dataclass(frozen=True)
 class Kind:
-    """Where an explainer lives and what may be chosen about it; `needs` is what a probe hands it beside that."""
+    """Module and function of an explainer, and its options with their defaults.
+
+    `needs` are further arguments that are not options; a probe provides them.
+    """
 
     module: str
     function: str
@@ -31,6 +34,7 @@ EXPLAINERS = {
         {"layer": "", "class_layer": "", "percentile": 50.0},
         ("clusters",),
     ),
+    # Published: 4,000 masks and more.
     "rise": Kind("testbed.explain.rise", "rise", {"masks": 256, "cells": 7, "keep": 0.5, "seed": 0}, ("batch_size",)),
     "inputgrad": Kind("testbed.explain.input_gradient", "input_gradient", {"times_input": False}),
     "random": Kind("testbed.explain.controls", "random_map", needs=("rng",)),
@@ -44,6 +48,7 @@ CAPTUM = tuple(name for name, kind in EXPLAINERS.items() if kind.module == _CAPT
 
 
 def kind_of(name: str) -> Kind:
+    """The explainer of that name; an EntryError with near names if there is none."""
     if name not in EXPLAINERS:
         near = near_names(name, EXPLAINERS) or f"; there are {', '.join(EXPLAINERS)}"
         raise EntryError(f"no explainer '{name}'{near}")
@@ -51,7 +56,7 @@ def kind_of(name: str) -> Kind:
 
 
 def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The explainer's options with these changed, each of the type of its default."""
+    """All options of an explainer: the defaults, overridden by `options`, each converted to the type of its default."""
     kind = kind_of(name)
     chosen = dict(kind.options)
     for key, value in options.items():
@@ -63,9 +68,9 @@ def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_type_of(default: Any, value: Any, what: str) -> Any:
-    """`value`, perhaps a text from the command line, as what `default` is."""
+    """`value`, which may be text from the command line, converted to the type of `default`."""
     wanted = type(default)
-    if wanted is bool and isinstance(value, str):
+    if wanted is bool and isinstance(value, str):  # bool("false") is True
         if value.lower() not in ("true", "false", "yes", "no", "1", "0"):
             raise EntryError(f"{what}: expected true or false, got {value!r}")
         return value.lower() in ("true", "yes", "1")
@@ -76,8 +81,12 @@ def as_type_of(default: Any, value: Any, what: str) -> Any:
 
 
 def make_explainer(name: str, *, available: Mapping[str, Any] | None = None, **options: Any) -> Callable[..., Any]:
-    """The function (model, images, score) -> maps of that name; `available` may hold what some explainers need."""
+    """The explainer of that name as a function (model, images, score) -> maps.
+
+    available: arguments that some explainers need besides their options; each takes those that it needs.
+    """
     kind = kind_of(name)
+    # An empty text, such as of `layer`, leaves the choice to the explainer.
     chosen = {k: v for k, v in checked_options(name, options).items() if v != ""}
-    given = {k: v for k, v in (available or {}).items() if k in kind.needs and v is not None}
-    return partial(getattr(import_module(kind.module), kind.function), **chosen, **given)
+    provided = {k: v for k, v in (available or {}).items() if k in kind.needs and v is not None}
+    return partial(getattr(import_module(kind.module), kind.function), **chosen, **provided)

@@ -9,7 +9,7 @@ from testbed.explain.scores import Score
 
 
 def input_gradient(model: nn.Module, images: torch.Tensor, score: Score, times_input: bool = False) -> torch.Tensor:
-    """Maps (B, J, H, W); with `times_input` the sum over channels of gradient x input, which has a sign."""
+    """Maps (B, J, H, W); with `times_input` the sum over channels of gradient x input, which can be negative."""
     maps = []
     with torch.enable_grad():
         images = images.detach().clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""Layers whose output is laid out like the picture: convolutions, channels-last blocks, and tokens of transformers."""
+"""Spatial layers: those whose output has the layout of the picture, be it channels first, channels last or tokens."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from torch import nn
 
 from testbed.errors import ModelError
 
-_PREFIXES = range(9)  # class, distillation and register tokens that stand before those of the picture
-_PASSING = (nn.Identity, nn.Dropout, nn.Softmax)  # attention matrices would look like pictures
+_PREFIXES = range(9)  # possible numbers of class, distillation and register tokens before those of the picture
+_PASSING = (nn.Identity, nn.Dropout, nn.Softmax)  # in attention their outputs, square matrices, look like pictures
 
 
 @dataclass(frozen=True)
 class SpatialLayer:
+    """A layer by its name in the network, and the size of its grid."""
+
     name: str
     height: int
     width: int
 
 
 def network_of(model: nn.Module) -> nn.Module:
-    """The network with the layers: the model itself, or the one inside the testbed's classifier."""
+    """The torch module whose layers are named: the model itself, or the network inside the testbed's classifier."""
     network = getattr(model, "network", model)
     network = getattr(network, "_orig_mod", network)  # torch.compile keeps the layers there
     if not isinstance(network, nn.Module):
@@ -34,14 +36,14 @@ def network_of(model: nn.Module) -> nn.Module:
 
 
 def as_grid(output: Any, image_size: tuple[int, int]) -> torch.Tensor | None:
-    """(B, C, h, w) of a layer's output, or None where it is not laid out like the picture."""
+    """A layer's output as (B, C, h, w), or None where it does not have the layout of the picture."""
     if not isinstance(output, torch.Tensor) or not output.is_floating_point():
         return None
     if output.ndim == 4:
         if _fits(output.shape[2], output.shape[3], image_size):
             return output
         return output.permute(0, 3, 1, 2) if _fits(output.shape[1], output.shape[2], image_size) else None
-    if output.ndim == 3:
+    if output.ndim == 3:  # tokens: the fewest leading ones are dropped that leave a grid like the picture
         for prefix in _PREFIXES:
             n = output.shape[1] - prefix
             height = round((n * image_size[0] / image_size[1]) ** 0.5) if n > 1 else 0
@@ -51,7 +53,7 @@ def as_grid(output: Any, image_size: tuple[int, int]) -> torch.Tensor | None:
 
 
 def _fits(height: int, width: int, image_size: tuple[int, int]) -> bool:
-    """More than one cell, not finer than the picture, and of its proportions, give or take one cell."""
+    """Whether a grid has several cells, is not finer than the picture, and has its aspect ratio up to one cell."""
     rows, columns = image_size
     alike = abs(height * columns - width * rows) <= max(rows, columns)
     return height * width > 1 and height <= rows and width <= columns and alike
@@ -59,46 +61,48 @@ def _fits(height: int, width: int, image_size: tuple[int, int]) -> bool:
 
 @contextmanager
 def outputs_of(network: nn.Module, names: list[str]) -> Iterator[dict[str, Any]]:
-    """While the network runs, the last output of each of these layers."""
+    """Inside the context, a dictionary that collects the last output of each of these layers by name."""
     layers = dict(network.named_modules())
-    found: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
 
     def keep(name: str) -> Any:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            found.pop(name, None)  # so that the order is that of the last calls
-            found[name] = output
+            outputs.pop(name, None)  # a layer may run twice: the dictionary is in the order of the last calls
+            outputs[name] = output
 
         return hook
 
     handles = [layers[name].register_forward_hook(keep(name)) for name in names]
     try:
-        yield found
+        yield outputs
     finally:
         for handle in handles:
             handle.remove()
 
 
+# Finding the layers costs a forward and a backward pass. Weak keys: a network that is gone leaves the dictionary.
 _known: WeakKeyDictionary[nn.Module, dict[tuple[int, int], list[SpatialLayer]]] = WeakKeyDictionary()
 
 
 def spatial_layers(model: nn.Module, images: torch.Tensor) -> list[SpatialLayer]:
-    """All layers with a spatial output that the answer depends on, in the order of the forward pass.
+    """All layers with a spatial output that the model's output depends on, in the order of the forward pass.
 
-    Tokens behind the last attention of a transformer with a class token are left out: no gradient reaches them.
+    In a transformer with a class token, no gradient reaches the other tokens after the last attention; layers there are
+    left out.
     """
     network = network_of(model)
     size = (int(images.shape[2]), int(images.shape[3]))
-    known = _known.setdefault(network, {})
-    if size not in known:
-        known[size] = _find(model, network, images[:1], size)
-    return known[size]
+    by_size = _known.setdefault(network, {})
+    if size not in by_size:
+        by_size[size] = _find(model, network, images[:1], size)
+    return by_size[size]
 
 
 def _find(model: nn.Module, network: nn.Module, image: torch.Tensor, size: tuple[int, int]) -> list[SpatialLayer]:
     names = [name for name, module in network.named_modules() if name and not isinstance(module, _PASSING)]
-    with torch.enable_grad(), outputs_of(network, names) as found:
+    with torch.enable_grad(), outputs_of(network, names) as outputs:
         best = model(image.detach().clone().requires_grad_()).amax(dim=1).sum()
-        kept = {n: o for n, o in found.items() if as_grid(o, size) is not None and o.requires_grad}
+        kept = {n: o for n, o in outputs.items() if as_grid(o, size) is not None and o.requires_grad}
         kept = _of_one_width(kept)
         gradients = torch.autograd.grad(best, list(kept.values()), allow_unused=True) if kept else ()
     layers = []
@@ -110,19 +114,22 @@ def _find(model: nn.Module, network: nn.Module, image: torch.Tensor, size: tuple
 
 
 def _of_one_width(outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Of tokens only those as wide as the last ones: not the inner layers of attention and MLP."""
+    """The outputs without tokens of another width than the last ones: those are inside attention and MLP."""
     widths = [o.shape[2] for o in outputs.values() if o.ndim == 3]
     return {n: o for n, o in outputs.items() if o.ndim != 3 or o.shape[2] == widths[-1]}
 
 
 def last_layer(model: nn.Module, images: torch.Tensor) -> str:
-    """The model's own `explain_layer`, else the last spatial layer."""
+    """The name of the layer to explain by: the model entry's `explain_layer`, else the last spatial layer."""
     named = getattr(getattr(model, "entry", None), "explain_layer", None)
     return named or _last(model, images).name
 
 
 def finer_layer(model: nn.Module, images: torch.Tensor) -> str:
-    """The end of the stage before the last: the outermost last layer of the next finer grid, if there is one."""
+    """The name of the layer at the end of the stage before the last.
+
+    It is the last of the least nested layers with the next finer grid. Where no grid is finer, it is `last_layer`.
+    """
     layers = spatial_layers(model, images)
     last = _last(model, images)
     finer = [x for x in layers if x.height * x.width > last.height * last.width]

@@ -1,4 +1,4 @@
-"""Heatmaps from files: a CSV of image, heatmap, class and contrast, one line per explained class. Imports no torch."""
+"""Heatmaps from files, listed in a CSV: image, heatmap, class, contrast; one line per heatmap. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from testbed.data.images import read_rgb
 from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
 from testbed.errors import DataError
 
-_PER_PIXEL = 64  # smaller maps are coarse grids over a picture of any size
+_PER_PIXEL = 64  # maps with a shorter side are coarse grids, which fit a picture of any size
 
 
 @dataclass(frozen=True)
 class Explained:
-    """One line: which classes of an image, against which, and where their heatmap lies."""
+    """One line: the explained classes of an image, the classes they are contrasted with, and the heatmap's file."""
 
     positive: tuple[int, ...]
     contrast: tuple[int, ...]
@@ -30,10 +30,10 @@ class Explained:
 
 @dataclass(frozen=True)
 class ExplanationManifest(Dataset):
-    """The images of such a CSV, each once, without labels. Paths start at the CSV's own folder.
+    """The images of such a CSV, each once, without labels. Paths are relative to the CSV's folder.
 
     A heatmap covers the whole picture. One with a value for every pixel was made for a picture of its size, so the
-    picture is squeezed to that size, bilinearly, as the published program does.
+    picture is resized to that, bilinearly and whatever its aspect ratio, as by the published program.
     """
 
     csv: str
@@ -53,7 +53,7 @@ class ExplanationManifest(Dataset):
         for file in dict.fromkeys(maps):
             if not file.is_file():
                 raise DataError(f"{path}: lists the heatmap {file}, but there is no such file")
-        asked = repr([(name, [(e.positive, e.contrast) for e in rows]) for name, rows in lines.items()])
+        questions = repr([(name, [(e.positive, e.contrast) for e in rows]) for name, rows in lines.items()])
         sizes = np.array([(base / i).stat().st_size for i in ids], dtype=np.int64)
 
         def load(index: int) -> object:
@@ -63,13 +63,15 @@ class ExplanationManifest(Dataset):
             ids=ids,
             targets=np.full(len(ids), UNKNOWN, dtype=np.int64),
             load=load,
-            fingerprint=fingerprint_of(asked, sizes.tobytes(), *(f.read_bytes() for f in dict.fromkeys(maps))),
+            # Classes and heatmaps too: other ones are another evaluation, even of the same pictures.
+            fingerprint=fingerprint_of(questions, sizes.tobytes(), *(f.read_bytes() for f in dict.fromkeys(maps))),
             label_space="own",
             cache_salt=f"{path.resolve()}:{path.stat().st_mtime_ns}",
         )
 
 
 def _at_map_size(picture: Any, lines: Sequence[Explained]) -> Any:
+    """The picture at the size of its largest heatmap; unchanged where that is a coarse grid, or there is none."""
     from PIL import Image
 
     shapes = [read_heatmap(e.heatmap, e.positive).shape for e in lines if e.heatmap is not None]
@@ -80,7 +82,7 @@ def _at_map_size(picture: Any, lines: Sequence[Explained]) -> Any:
 
 
 def read_explanations(path: str | Path) -> dict[str, list[Explained]]:
-    """The lines by image, in the order of the file."""
+    """Image -> its lines, in the order of the file."""
     path = Path(path).expanduser()
     try:
         return _read(path, path.stat().st_mtime_ns)
@@ -90,6 +92,7 @@ def read_explanations(path: str | Path) -> dict[str, list[Explained]]:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, changed: int) -> dict[str, list[Explained]]:
+    """The lines of a file; its modification time `changed` makes a file that was edited be read again."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     if not rows:
@@ -99,10 +102,10 @@ def _read(path: Path, changed: int) -> dict[str, list[Explained]]:
         raise DataError(
             f"manifest {path}: expected the columns image, heatmap, class, contrast; there is no {missing[0]}"
         )
-    found: dict[str, list[Explained]] = {}
-    for number, row in enumerate(rows, start=2):
+    lines: dict[str, list[Explained]] = {}
+    for number, row in enumerate(rows, start=2):  # line 1 is the header
         where = f"manifest {path}, line {number}"
-        if row.get("contrast") is None and "contrast" in row:
+        if row.get("contrast") is None and "contrast" in row:  # DictReader fills cells that are missing with None
             raise DataError(f"{where}: expected {len(row)} cells, got fewer")
         positive = _classes(row["class"], where)
         if not positive:
@@ -110,8 +113,8 @@ def _read(path: Path, changed: int) -> dict[str, list[Explained]]:
         named = row.get("heatmap") or ""
         heatmap = path.parent / named if named else None
         contrast = _classes(row.get("contrast") or "", where)
-        found.setdefault(row["image"], []).append(Explained(positive, contrast, heatmap))
-    return found
+        lines.setdefault(row["image"], []).append(Explained(positive, contrast, heatmap))
+    return lines
 
 
 def _classes(text: str, where: str) -> tuple[int, ...]:
@@ -123,25 +126,29 @@ def _classes(text: str, where: str) -> tuple[int, ...]:
 
 
 def read_heatmap(path: Path, positive: Sequence[int]) -> np.ndarray:
-    """A map (h, w) in float64: .npy, .npz (the array named like the class, or the only one) or a grey .png."""
+    """A heatmap (h, w) in float64 from a file.
+
+    The file is an .npy, an .npz (the array that is named like the class, or the only one) or a grey .png.
+    """
     try:
         if path.suffix == ".npz":
-            found = _from_archive(path, positive)
+            heatmap = _from_archive(path, positive)
         elif path.suffix == ".npy":
-            found = np.load(path, allow_pickle=False)
+            heatmap = np.load(path, allow_pickle=False)
         elif path.suffix == ".png":
             from PIL import Image
 
             with Image.open(path) as picture:
-                found = np.asarray(picture if picture.mode.startswith(("I", "F")) else picture.convert("L"))
+                # Converting to "L" would cut the 16 bits of mode I, and the floats of mode F, to 8 bits.
+                heatmap = np.asarray(picture if picture.mode.startswith(("I", "F")) else picture.convert("L"))
         else:
             raise DataError(f"heatmap {path}: expected .npy, .npz or .png")
     except (OSError, ValueError) as error:
         hint = "; a pickled dictionary goes in with np.savez(file, **{str(k): v for k, v in d.items()})"
         raise DataError(f"heatmap {path} cannot be read: {error}{hint if 'pickle' in str(error) else ''}") from error
-    if found.ndim != 2:
-        raise DataError(f"heatmap {path}: expected one number per pixel, got an array of shape {found.shape}")
-    return np.asarray(found, dtype=np.float64)
+    if heatmap.ndim != 2:
+        raise DataError(f"heatmap {path}: expected one number per pixel, got an array of shape {heatmap.shape}")
+    return np.asarray(heatmap, dtype=np.float64)
 
 
 def _from_archive(path: Path, positive: Sequence[int]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The probe behind explanation settings: explain the likely classes of each image and measure every heatmap.
+"""The probe of explanation settings: it explains the likely classes of each image and measures every heatmap.
 
 A `ContrastiveProbe` is plain data, recorded with the results; making one imports no torch.
 """
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     import torch
 
 CONTRASTS = ("likely", "cluster")
-_CPU_BATCH = 8  # larger ones leave the processor's cache: EfficientNet-Lite0 takes 56 ms an image at 8, 96 ms at 64
+_CPU_BATCH = 8  # larger ones do not fit the processor's cache: EfficientNet-Lite0 takes 56 ms an image at 8, 96 at 64
 
 
 @dataclass(frozen=True)
 class ContrastiveProbe:
-    """Which maps, of which classes, measured how. Without an explainer the maps are the manifest's own files."""
+    """Which heatmaps of which classes are measured, and how. Without an explainer the maps are the manifest's files."""
 
     explainer: str = ""
     options: tuple[tuple[str, Any], ...] = ()
     recipe: Recipe = field(default=Recipe(max_points=32))
-    manifest: str = ""  # names the classes; otherwise they are the likely ones
-    contrast: str = "likely"  # the other likely classes, or those of them in the same confusion cluster
+    manifest: str = ""  # a CSV that lists the classes to explain; without it they are the likely ones
+    contrast: str = "likely"  # against the other likely classes; "cluster": those in the same confusion cluster only
     clusters: str = ""  # JSON file, or folder of MODEL.json; otherwise $TESTBED_CLUSTERS
     mass: float = 0.95
     most: int = 5
@@ -57,19 +57,19 @@ class ContrastiveProbe:
     def __call__(
         self, images: torch.Tensor, model: Any, logits: torch.Tensor, image_paths: Sequence[str], rng: Any
     ) -> dict[str, np.ndarray]:
-        """One row per image and class: see rows.py."""
+        """The arrays of a batch, with one row per image and explained class (see rows.py)."""
         from testbed.explain.deletion import Question, faithfulness
         from testbed.explain.substrates import substrate
 
-        own = model.entry.eval_batch_size if images.is_cuda else min(model.entry.eval_batch_size, _CPU_BATCH)
-        batch_size = self.batch_size or own
+        usual = model.entry.eval_batch_size if images.is_cuda else min(model.entry.eval_batch_size, _CPU_BATCH)
+        batch_size = self.batch_size or usual
         clusters = clusters_for(model.entry.name, self.clusters) if self._clustered else None
         asked = self._asked(logits, image_paths, clusters)
         available = {"rng": rng, "clusters": clusters, "batch_size": batch_size}
         maps = self._maps(images, model, asked, available)
         places = [(i, j) for i, rows in enumerate(asked) for j, row in enumerate(rows) if row.contrast is not None]
         questions = [Question(i, maps[i, j], asked[i][j].positive, asked[i][j].contrast or ()) for i, j in places]
-        found = faithfulness(
+        answers_by_recipe = faithfulness(
             model,
             images,
             questions,
@@ -79,18 +79,18 @@ class ContrastiveProbe:
             batch_size=batch_size,
             intact=logits,
         )
-        answers = {place: of_recipes[0] for place, of_recipes in zip(places, found, strict=True)}
+        answers = {place: answer for place, (answer,) in zip(places, answers_by_recipe, strict=True)}
         arrays = numbers_of(asked, answers, self._shape)
         if self._clustered:
             arrays["cluster"] = clusters_of(asked, clusters or Clusters(), self._shape)
-        if self.curves:
+        if self.curves:  # room for the longest curve, as the arrays of all batches must have the same width
             points = self.recipe.max_points or -(-images.shape[2] * images.shape[3] // self.recipe.step) + 2
             arrays |= curves_of(_as_bytes(images), maps, answers, self._shape, points)
         return arrays
 
     @property
     def _clustered(self) -> bool:
-        """Whether confusion clusters have a part in this."""
+        """Whether the contrast or the explainer uses confusion clusters."""
         return self.contrast == "cluster" or bool(self.explainer and "clusters" in kind_of(self.explainer).needs)
 
     @property
@@ -100,7 +100,7 @@ class ContrastiveProbe:
         return Shape(self.most, contrast=max(self.most - 1, 1))
 
     def _asked(self, logits: torch.Tensor, image_paths: Sequence[str], clusters: Clusters | None) -> list[list[Row]]:
-        """For each image the rows that the manifest lists, or one for each likely class."""
+        """The rows of each image: one for each of its lines in the manifest, or for each likely class."""
         if self.manifest:
             lines = read_explanations(self.manifest)
             return [[Row(e.positive, e.contrast, e) for e in lines[name]] for name in image_paths]
@@ -110,7 +110,7 @@ class ContrastiveProbe:
         if clusters is None:
             raise DataError("contrast=cluster: expected clusters=FILE.json or TESTBED_CLUSTERS, got neither")
         rows = []
-        for row in lists:  # a class without another of its cluster has nothing to be held against
+        for row in lists:  # a class whose cluster has no other likely class has no contrast and is not measured
             mates = {c: tuple(o for o in part if o != c) for part in clusters.partition(row) for c in part}
             rows.append([Row((c,), mates[c] or None) for c in row])
         return rows
@@ -118,6 +118,7 @@ class ContrastiveProbe:
     def _maps(
         self, images: torch.Tensor, model: Any, asked: list[list[Row]], available: Mapping[str, Any]
     ) -> dict[Place, np.ndarray]:
+        """The heatmaps of all rows, from the explainer or from the manifest's files."""
         places = [(i, j) for i, rows in enumerate(asked) for j in range(len(rows))]
         if not self.explainer:
             size = (int(images.shape[2]), int(images.shape[3]))
@@ -131,7 +132,7 @@ class ContrastiveProbe:
 
 
 def _from_file(row: Row, size: tuple[int, int]) -> np.ndarray:
-    """The heatmap of a manifest's line at the size of the model's input."""
+    """The heatmap of a manifest's line, resized to the size of the model's input."""
     if row.line is None or row.line.heatmap is None:
         raise DataError(f"the manifest names no heatmap for class {row.positive[0]}: name one, or an explainer")
     heatmap = read_heatmap(row.line.heatmap, row.positive)
@@ -146,4 +147,5 @@ def _from_file(row: Row, size: tuple[int, int]) -> np.ndarray:
 
 
 def _as_bytes(images: torch.Tensor) -> np.ndarray:
+    """Images (B, 3, H, W) in [0, 1] as uint8 pixels (B, H, W, 3)."""
     return (images * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()

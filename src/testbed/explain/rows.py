@@ -1,6 +1,7 @@
-"""What a probe of explanations keeps: one row per image and explained class, as arrays beside the logits.
+"""The arrays that a probe of explanations stores beside the logits, with one row per image and explained class.
 
-Rows that do not exist have `positive` -1; the arrays of all batches have the same width. Imports no torch.
+Every image has the same number of rows, so that the arrays of all batches have the same width; in unused rows
+`positive` is -1. Imports no torch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Place = tuple[int, int]  # image of the batch, row of the image
 
 @dataclass(frozen=True)
 class Row:
-    """One map of an image: its classes, and those they are held against; None where it is not measured."""
+    """One map of an image: the explained classes, and those they are contrasted with (None: map is not measured)."""
 
     positive: tuple[int, ...]
     contrast: tuple[int, ...] | None
@@ -33,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Shape:
-    """How much room every image gets: rows, explained classes of a row, contrast classes of a row."""
+    """The room for every image: its rows, and the explained classes and contrast classes of a row."""
 
     rows: int
     positive: int = 1
@@ -50,7 +51,7 @@ class Shape:
 
 
 def numbers_of(asked: Sequence[Sequence[Row]], answers: Mapping[Place, Answer], shape: Shape) -> dict[str, np.ndarray]:
-    """Classes, validity and numbers of every measured row."""
+    """The arrays of all measured rows: classes, reasons of invalidity, metrics, and salient share in percent."""
     n = len(asked)
     positive = np.full((n, shape.rows, shape.positive), -1, dtype=np.int64)
     contrast = np.full((n, shape.rows, shape.contrast), -1, dtype=np.int64)
@@ -68,14 +69,14 @@ def numbers_of(asked: Sequence[Sequence[Row]], answers: Mapping[Place, Answer], 
 
 
 def clusters_of(asked: Sequence[Sequence[Row]], clusters: Clusters, shape: Shape) -> np.ndarray:
-    """Which of an image's clusters each row belongs to, numbered from 0; -1 where there is no row."""
-    found = np.full((len(asked), shape.rows), -1, dtype=np.int64)
+    """The cluster of each row, numbered from 0 within its image; -1 where there is no row."""
+    cluster_numbers = np.full((len(asked), shape.rows), -1, dtype=np.int64)
     for i, rows in enumerate(asked):
         for number, members in enumerate(clusters.partition([row.positive[0] for row in rows])):
             for j, row in enumerate(rows):
                 if row.positive[0] in members:
-                    found[i, j] = number
-    return found
+                    cluster_numbers[i, j] = number
+    return cluster_numbers
 
 
 def curves_of(
@@ -85,16 +86,16 @@ def curves_of(
     shape: Shape,
     points: int,
 ) -> dict[str, np.ndarray]:
-    """What a figure of single maps needs: the pictures the model saw, the maps and the curves."""
+    """The arrays for figures of single maps: the pictures that the model saw, the heatmaps and the curves."""
     room = (len(pictures), shape.rows, points)
     deleted = np.full(room, -1, dtype=np.int32)
     curves = {name: np.full(room, np.nan, dtype=np.float32) for name in ("positive", "contrast")}
-    heatmaps = np.zeros((*room[:2], *pictures.shape[1:3]), dtype=np.float16)
+    heatmaps = np.zeros((*room[:2], *pictures.shape[1:3]), dtype=np.float16)  # in [0, 1] by then, and only drawn
     for (i, j), answer in answers.items():
         heatmaps[i, j] = normalised(maps[i, j])
-        there = slice(0, len(answer.positive))
-        deleted[i, j, there] = answer.plan.deleted[there]
+        asked_points = slice(0, len(answer.positive))  # none for an invalid map
+        deleted[i, j, asked_points] = answer.plan.deleted[asked_points]
         for name, curve in curves.items():
-            curve[i, j, there] = getattr(answer, name)
-    kept = {f"curve_{name}": curve for name, curve in curves.items()}
-    return {"picture": pictures, "heatmap": heatmaps, "curve_deleted": deleted, **kept}
+            curve[i, j, asked_points] = getattr(answer, name)
+    named_curves = {f"curve_{name}": curve for name, curve in curves.items()}
+    return {"picture": pictures, "heatmap": heatmaps, "curve_deleted": deleted, **named_curves}

@@ -1,4 +1,4 @@
-"""What is explained of a model's answer: for each image some groups of classes, each with one number."""
+"""The score that is explained: one number for each group of classes of each image, from the model's logits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ Groups = Sequence[Sequence[Sequence[int]]]  # image -> its groups -> classes of 
 
 
 class Score:
-    """From logits to one number per image and group: the log of the summed exponentials (for one class its logit).
+    """A function from logits to one number per image and group: the logsumexp of the group's logits.
 
-    With `probability` it is the summed softmax instead, which methods that compare images want. Images may have
-    different numbers of groups; missing ones are filled up and their maps mean nothing.
+    For a single class that is its logit. With `probability` it is the group's summed softmax instead, for methods that
+    compare scores of different images. Images may have different numbers of groups; the unused places up to `width`
+    have some number, and their maps mean nothing.
     """
 
     def __init__(self, groups: Groups, device: torch.device | str = "cpu", probability: bool = False) -> None:
@@ -25,7 +26,7 @@ class Score:
         longest = max((len(classes) for row in self.groups for classes in row), default=1)
         index = torch.zeros(len(self.groups), self.width, longest, dtype=torch.int64)
         member = torch.zeros_like(index, dtype=torch.bool)
-        member[:, :, 0] = True  # a missing group is class 0, so that its score is a number
+        member[:, :, 0] = True  # an unused place counts as class 0: without a member its score would be -inf
         for i, row in enumerate(self.groups):
             for j, classes in enumerate(row):
                 index[i, j, : len(classes)] = torch.tensor(classes)
@@ -33,7 +34,7 @@ class Score:
         self._index, self._member = index.to(device), member.to(device)
 
     def __call__(self, logits: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
-        """(n, classes) -> (n, J). `rows` names the image of each row of logits where they are not in order."""
+        """Logits (n, classes) -> scores (n, J). `rows` are the image numbers of the logits; by default 0, 1, 2, ..."""
         index = self._index if rows is None else self._index[rows]
         member = self._member if rows is None else self._member[rows]
         if self.probability:
@@ -43,8 +44,9 @@ class Score:
         return total.exp() if self.probability else total
 
     def as_probability(self) -> Score:
+        """The same groups, scored by probability."""
         return Score(self.groups, self._index.device, probability=True)
 
     def regrouped(self, groups: Groups) -> Score:
-        """Other groups of the same images."""
+        """The same kind of score for other groups of the same images."""
         return Score(groups, self._index.device, self.probability)

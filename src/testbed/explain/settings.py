@@ -1,4 +1,4 @@
-"""Eval settings that measure explanations: declared over another setting's images, or by a string. Imports no torch.
+"""Eval settings that measure explanations: declared in a registry, or given as a string. Imports no torch.
 
 explanations:MANIFEST.csv                       heatmaps from files
 explanations:EXPLAINER[,KEY=VALUE...]@SETTING   an explainer over the images of any eval setting, such as
@@ -35,8 +35,12 @@ def explanation_setting(
     controls: Sequence[str] = (),
     **options: Any,
 ) -> EvalSetting:
-    """An explainer over the images of the eval setting `over`. Options are those of the explainer, the recipe and
-    the probe; max_points=0 takes every point of the curve, as the published program does."""
+    """The setting that measures an explainer on the images of the eval setting `over`.
+
+    options: those of the explainer, the recipe and the probe. max_points=0 takes every point of the curve, as the
+    published program does.
+    controls: names of settings that run along on the same images.
+    """
     return EvalSetting(
         name=name,
         images_from=over,
@@ -48,10 +52,11 @@ def explanation_setting(
 
 
 def make_probe(explainer: str, options: Mapping[str, Any], manifest: str = "") -> ContrastiveProbe:
-    """The probe with options by name, each in the part that it belongs to."""
+    """The probe with these options, each passed on to the recipe, the probe or the explainer by its name."""
+    # With a manifest every point of the curve is computed, as by the published program, and kept.
     recipe: dict[str, Any] = {"max_points": 0 if manifest else DEFAULT_MAX_POINTS}
     probe: dict[str, Any] = {"curves": bool(manifest)}
-    own: dict[str, Any] = {}
+    explainer_options: dict[str, Any] = {}
     defaults = {f.name: f.default for f in (*fields(Recipe), *fields(ContrastiveProbe))} | {"max_points": 0}
     for key, value in options.items():
         if key in _RECIPE:
@@ -61,20 +66,21 @@ def make_probe(explainer: str, options: Mapping[str, Any], manifest: str = "") -
         elif not explainer:
             raise EntryError(f"no option '{key}'; there are {', '.join((*_RECIPE, *_PROBE))}")
         else:
-            own[key] = value
+            explainer_options[key] = value
     recipe["max_points"] = recipe["max_points"] or None
     try:
-        return ContrastiveProbe(explainer, tuple(own.items()), Recipe(**recipe), manifest, **probe)
+        return ContrastiveProbe(explainer, tuple(explainer_options.items()), Recipe(**recipe), manifest, **probe)
     except ValueError as error:
         raise EntryError(f"explanations: {error}") from error
 
 
 def setting_of(name: str, text: str) -> EvalSetting:
-    """The setting of a string `explanations:TEXT`."""
+    """The setting that the string `explanations:TEXT` stands for; `name` is the whole string."""
     words, target = _parted(text)
     explainer, options = _parsed(words)
     shared = {k: v for k, v in options.items() if k in _RECIPE + _PROBE}
-    if target.endswith(".csv"):  # noise is salient on half of the picture: its whole curve would cost the most of all
+    # For the controls: noise is salient on half of the picture, so its whole curve would cost the most of all.
+    if target.endswith(".csv"):
         shared.setdefault("max_points", str(DEFAULT_MAX_POINTS))
     controls = [_string(control, shared, target) for control in CONTROLS] if explainer not in CONTROLS else []
     if not target.endswith(".csv"):
@@ -84,7 +90,7 @@ def setting_of(name: str, text: str) -> EvalSetting:
     return EvalSetting(
         name=name,
         dataset=ExplanationManifest(target),
-        resize="whole",  # as heatmaps cover the whole picture, not the model's crop of it
+        resize="whole",  # heatmaps cover the whole picture, not the model's crop of it
         probe=make_probe(explainer, options, manifest=target),
         metrics_fn=explanation_metrics,
         tags=("explanations", "manifest"),
@@ -93,12 +99,16 @@ def setting_of(name: str, text: str) -> EvalSetting:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """What stands before the first @ where that can be an explainer and options, and the target."""
+    """(explainer and options, target): the text before and after the first @.
+
+    Where the first part cannot be an explainer with options, as in a path with an @, all of the text is the target.
+    """
     words, at, target = text.partition("@")
     return (words, target) if at and target and _WORDS.fullmatch(words) else ("", text)
 
 
 def _parsed(words: str) -> tuple[str, dict[str, str]]:
+    """The explainer ("" if there is none) and its options."""
     parts = [part for part in words.split(",") if part]
     explainer = parts.pop(0) if parts and "=" not in parts[0] else ""
     if explainer:
@@ -107,4 +117,5 @@ def _parsed(words: str) -> tuple[str, dict[str, str]]:
 
 
 def _string(explainer: str, options: Mapping[str, str], target: str) -> str:
+    """The inverse of `setting_of`: the name of the setting of an explainer, options and target."""
     return f"explanations:{','.join([explainer, *(f'{k}={v}' for k, v in options.items())])}@{target}"

@@ -1,11 +1,12 @@
-"""One picture, one heatmap, two numbers: the interface of the published program over our code.
+"""CAUC and CDROP of one heatmap of one picture: the interface of the published program over our code.
 
     metric = CausalMetric(model=model, metric=["CAUC", "CDROP"], step=16, batch_size=8, delta=0.5, tau_thres=0.05,
                           smooth_len=3)
     result, count = metric.single_run(img, Explanation(target=[[486], [889]], saliency=heatmap), visual_evaluation)
 
-Values and count are those of the published program, degenerate maps included (CAUC 0, CDROP NaN). Departures: equal
-pixels go in row-major order, a wrong metric name or map size is refused, pictures that are not RGB are converted.
+Values and count are those of the published program, also for degenerate maps (CAUC 0, CDROP NaN). Departures: pixels of
+equal value are deleted in row-major order, a wrong metric name or map size is refused, and pictures that are not RGB
+are converted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _IMAGENET_STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Explanation:
-    """A heatmap (H, W) and what it explains: target = [explained classes, contrast classes]."""
+    """A heatmap (H, W), with target = [explained classes, contrast classes]."""
 
     target: Sequence[Sequence[int]]
     saliency: torch.Tensor | np.ndarray
@@ -39,7 +40,7 @@ class Explanation:
 
 
 class CausalMetric:
-    """CAUC and CDROP of single heatmaps of a model that takes normalised images (1, 3, H, W)."""
+    """CAUC and CDROP of single heatmaps, for a model that takes normalised images (1, 3, H, W)."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class CausalMetric:
         batch_size: int = 1,
         delta: float = 0.5,
         tau_thres: float = 0.05,
+        *,
         smooth_len: int = 3,
         mode: str = "cwox",
         max_points: int | None = None,
@@ -72,10 +74,13 @@ class CausalMetric:
         explanation: Explanation,
         visual: Callable[[torch.Tensor, Explanation, Answer], Any] | None = None,
     ) -> tuple[dict[str, torch.Tensor], float]:
-        """The asked metrics as tensors without dimensions, and the number of salient pixels."""
+        """The metrics as 0-dimensional tensors by name, and the number of salient pixels.
+
+        `visual(img, explanation, answer)` is called with the result, such as `visual_evaluation` to draw it.
+        """
         if hasattr(self.model, "eval"):
             self.model.eval()
-        # A picture of the result needs the whole curve, even where the numbers do not.
+        # A figure needs the whole curve, even if the metrics (CDROP alone) do not.
         recipe = self.recipe if visual is None else replace(self.recipe, metrics=METRICS)
         heatmap = torch.as_tensor(explanation.saliency).detach().cpu().numpy()
         positive, contrast = (tuple(int(c) for c in classes) for classes in explanation.target)
@@ -87,13 +92,14 @@ class CausalMetric:
             substrate=self.substrate_fn(img),
             batch_size=self.batch_size,
             skip_invalid=False,
-            normalise=False,
+            normalise=False,  # callers of the published program normalise their heatmaps themselves
         )
         if visual is not None:
             visual(img, explanation, answer)
-        found = {"CAUC": answer.cauc, "CDROP": answer.cdrop}
+        values = {"CAUC": answer.cauc, "CDROP": answer.cdrop}
+        # The published program returns a delta above 1, a number of pixels, as it was given, fractions included.
         count = self.recipe.delta if self.recipe.delta > 1 and self.recipe.mode == "cwox" else answer.plan.count
-        return {name: torch.tensor(found[name], dtype=img.dtype) for name in self.recipe.metrics}, count
+        return {name: torch.tensor(values[name], dtype=img.dtype) for name in self.recipe.metrics}, count
 
 
 def visual_evaluation(img: torch.Tensor, explanation: Explanation, answer: Answer) -> Any:
@@ -106,7 +112,7 @@ def visual_evaluation(img: torch.Tensor, explanation: Explanation, answer: Answe
     low, high = pixels.min(), pixels.max()
     saliency = torch.as_tensor(explanation.saliency).detach().cpu().numpy()
     curve = DeletionCurve(
-        picture=(pixels - low) / max(high - low, 1e-12),  # whatever the normalisation was
+        picture=(pixels - low) / max(high - low, 1e-12),  # the model's normalisation is not known here
         heatmap=saliency,
         deleted=answer.plan.deleted,
         positive=answer.positive,
@@ -121,10 +127,11 @@ def visual_evaluation(img: torch.Tensor, explanation: Explanation, answer: Answe
 
 
 def read_tensor(path: str | os.PathLike[str]) -> torch.Tensor:
-    """A picture as the published program reads it: squeezed to 224 x 224, ImageNet's mean and deviation."""
+    """A picture as the published program reads it: resized to 224 x 224, normalised by ImageNet's mean and std."""
     from PIL import Image
 
     with Image.open(path) as picture:
+        # No crop: the aspect ratio is not kept. Without `convert`, the published program fails on grey pictures.
         small = picture.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
     pixels = torch.from_numpy(np.array(small)).permute(2, 0, 1).float().div(255)[None]
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (IMAGENET_MEAN, _IMAGENET_STD))

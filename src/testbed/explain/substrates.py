@@ -1,4 +1,4 @@
-"""What a deleted pixel becomes. Images are those the model takes: in [0, 1] where the testbed normalises inside."""
+"""Substrates: what deleted pixels become. Images are as the model takes them: in [0, 1] if it normalises inside."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ BLUR_SIGMA = 0.05  # of the shorter side
 
 
 def substrate(name: str, images: torch.Tensor, model: Any) -> torch.Tensor:
-    """Images (B, 3, H, W) of which the deleted pixels are taken, or one colour (1, 3, 1, 1).
+    """The images (B, 3, H, W) that replace deleted pixels, or one colour (1, 3, 1, 1).
 
-    zero: what is 0 in the network's own input, as in the published program; for a network that is given pixels as
-    they are that is black. model-mean: the mean of the model's normalisation, the same colour where it has one.
-    imagenet-mean: (0.485, 0.456, 0.406) whatever the model's normalisation is. blur: the picture without detail.
+    zero: 0 after the model's normalisation, as in the published program; black for a model without one.
+    model-mean: the mean of the model's normalisation, which is the colour of `zero`; a model without one is refused.
+    imagenet-mean: (0.485, 0.456, 0.406), whatever the model's normalisation.
+    blur: the picture, blurred.
     """
     if name == "zero":
         return zero_colour(model, images)
@@ -36,7 +37,7 @@ def substrate(name: str, images: torch.Tensor, model: Any) -> torch.Tensor:
 
 
 def zero_colour(model: Any, images: torch.Tensor) -> torch.Tensor:
-    """The colour (1, 3, 1, 1) that the model's own normalisation takes to 0."""
+    """The colour (1, 3, 1, 1) that the model's normalisation maps to 0."""
     normalization = _normalization(model)
     if normalization is None:
         return images.new_zeros(1, images.shape[1], 1, 1)
@@ -45,7 +46,7 @@ def zero_colour(model: Any, images: torch.Tensor) -> torch.Tensor:
             "substrate zero: expected a StandardNormalization, whose mean tells what becomes 0, got a function; "
             "use imagenet-mean or blur"
         )
-    mean = normalization.mean
+    mean = normalization.mean  # in the channel order of the network; images are RGB
     return _colour(mean[::-1] if normalization.input_space == "BGR" else mean, images)
 
 
@@ -59,7 +60,7 @@ def _colour(values: Any, images: torch.Tensor) -> torch.Tensor:
 
 
 def _blurred(images: torch.Tensor) -> torch.Tensor:
-    """A Gaussian over rows and columns; the border is reflected."""
+    """The images after a Gaussian filter; mirrored at the border."""
     shorter = min(images.shape[2:])
     sigma = max(BLUR_SIGMA * shorter, 0.5)
     reach = min(int(3 * sigma + 0.5), shorter - 1)

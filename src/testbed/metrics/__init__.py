@@ -1,1 +1,1 @@
-"""Arrays to numbers. Pure: knows no path, model or database. May use testbed.stats for intervals."""
+"""Metrics: pure functions from arrays to numbers, without paths, models or databases. May import testbed.stats."""

@@ -1,4 +1,4 @@
-"""Accuracy in percent: top-k, by class, and both ways to look at a subset of the classes."""
+"""Accuracy in percent: top-k, by class, and among a subset of the classes or among all of them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from testbed.metrics.estimate import ACCURACY, Estimate, mean_estimate, share
 from testbed.metrics.labels import COLUMNS, targets_are
 
-# The extra array a derived setting with a class_sublist offers: the prediction among all columns of its parent, as a
-# place in the sublist, or one past its end for any class outside.
+# Name of the extra array of a derived setting with a class_sublist: the prediction among all columns of the parent, as
+# a place in the sublist, or the sublist's length for a class outside it.
 FULL_PREDICTION = "prediction_among_all"
 
 
 @targets_are(COLUMNS)
 def accuracy_topk(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
-    """top1 and, where there are more than five classes, top5. Images without a label are left out.
+    """top1 and, with more than five classes, top5. Images without a label are left out.
 
-    Among equal logits the class with the lower index counts as the higher, as argmax decides.
+    Of equal logits the one with the lower class index ranks higher, as in argmax.
     """
     known = targets >= 0
     n = int(known.sum())
@@ -32,21 +32,21 @@ def accuracy_topk(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate
 
 
 def target_rank(logits: np.ndarray, targets: np.ndarray, rows_at_once: int = 4096) -> np.ndarray:
-    """How many classes stand before the target; 0 where the target is the prediction."""
+    """The number of classes that rank before the target: 0 if the target is the prediction."""
     rank = np.empty(len(targets), dtype=np.int64)
     columns = np.arange(logits.shape[1])
     for start in range(0, len(targets), rows_at_once):  # bounded memory for a memory-mapped file
         part = np.asarray(logits[start : start + rows_at_once])
         target = targets[start : start + rows_at_once, None]
         own = np.take_along_axis(part, target, axis=1)
-        # Said this way round, a row with NaN is never right.
+        # Written as a negation, since comparisons with NaN are false: a row with NaN is then never right.
         before = ~((part < own) | ((part == own) & (columns >= target)))
         rank[start : start + rows_at_once] = before.sum(axis=1)
     return rank
 
 
 def full_accuracy(targets: np.ndarray, extras: Mapping[str, np.ndarray] | None) -> dict[str, Estimate]:
-    """top1_full1000, where the predictions among all classes are at hand."""
+    """top1_full1000, the accuracy of predictions among all classes; empty if these are not in `extras`."""
     if not extras or FULL_PREDICTION not in extras or not (targets >= 0).any():
         return {}
     known = targets >= 0
@@ -63,8 +63,8 @@ def per_class_accuracy(logits: np.ndarray, targets: np.ndarray) -> dict[int, Est
 def class_accuracy(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     """metrics_fn: top1 averaged over classes, over the worst tenth of them, and of the worst one.
 
-    The interval of the mean treats classes as drawn at random. That of the worst class is its own: a minimum over
-    many classes comes out low by chance, and no interval of one class tells.
+    The interval of the mean treats classes as a random sample. The interval of the worst class is that of its own
+    images; it does not account for the selection, although a minimum over many classes is low partly by chance.
     """
     hits, n = _by_class(logits, targets)
     classes = np.flatnonzero(n)
@@ -83,6 +83,7 @@ def class_accuracy(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimat
 
 
 def _by_class(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(correct images, images) of every class."""
     known = targets >= 0
     right = np.asarray(logits.argmax(axis=1) == targets)[known]
     labels = targets[known]

@@ -1,7 +1,7 @@
-"""One number for a group of settings: means, corruption errors, detection of unknown classes.
+"""Aggregates: numbers for a whole group of settings, such as means, corruption errors, detection of unknown classes.
 
-An aggregate is a function of what is stored of one model; a group carries it (`registry.add_group(..., aggregate=)`)
-and `db.py --print-group` prints it.
+An aggregate is a function of the stored results of one model. A group declares it by
+`registry.add_group(..., aggregate=)`, and `db.py --print-group` prints its numbers.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from testbed.metrics.estimate import ACCURACY, Estimate, MetricKind, clipped, me
 from testbed.metrics.sequences import FLIP_RATE, TOP5_DISTANCE, mean_flip_rate
 
 POINTS = MetricKind("points", None, -100.0, 100.0)  # a difference of two percentages
-GAP = MetricKind("points", "lower", -100.0, 100.0)  # the same where a model loses what it should keep
+GAP = MetricKind("points", "lower", -100.0, 100.0)  # a difference that is a loss: 0 is best
 
 
 class Samples(Protocol):
-    """Which pictures the rows of stored logits belong to."""
+    """The images of stored logits, row by row."""
 
     @property
     def ids(self) -> Sequence[str]: ...
@@ -31,27 +31,27 @@ class Samples(Protocol):
 
 
 class StoredGroup(Protocol):
-    """The stored results of one model that an aggregate may look at."""
+    """The stored results of one model, as an aggregate reads them (implemented in testbed.studies.groups)."""
 
     @property
     def members(self) -> Sequence[str]: ...
 
     def estimate(self, setting: str, metric: str) -> Estimate | None:
-        """The stored number, of a member or of any other setting; None where there is none."""
+        """A stored number of a member or of any other setting; None if it is not stored."""
 
     def logits(self, setting: str) -> np.ndarray | None:
-        """The stored logits, None where there are none."""
+        """The stored logits of a setting; None if there are none."""
 
     def samples(self, setting: str) -> Samples | None:
-        """Ids and targets of the stored logits' rows, None where there are none."""
+        """Ids and targets of the rows of the stored logits; None if there are none."""
 
     def of(self, model: str) -> StoredGroup | None:
-        """The same of another model, None where it has been run on nothing."""
+        """The same group for another model; None if nothing is stored of that model."""
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The plain mean of a metric over the members that are stored."""
+    """The unweighted mean of a metric over the stored members."""
 
     metric: str = "top1"
     kind: MetricKind = ACCURACY
@@ -63,9 +63,9 @@ class Mean:
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better the model is on one setting than on another, in points of a metric.
+    """The value of a metric on the setting `better` minus that on `worse`.
 
-    The interval is as if the two were measured on unrelated pictures, which is too wide where they share them.
+    The interval treats the two as independent, so it is too wide if they share images.
     """
 
     name: str
@@ -75,14 +75,15 @@ class Difference:
     kind: MetricKind = POINTS
 
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
-        one, other = (stored.estimate(setting, self.metric) for setting in (self.better, self.worse))
-        if one is None or other is None:
+        better, worse = (stored.estimate(setting, self.metric) for setting in (self.better, self.worse))
+        if better is None or worse is None:
             return {}
-        value = one.value - other.value
-        if one.ci_low is None or one.ci_high is None or other.ci_low is None or other.ci_high is None:
+        value = better.value - worse.value
+        if better.ci_low is None or better.ci_high is None or worse.ci_low is None or worse.ci_high is None:
             return {self.name: Estimate(value, kind=self.kind)}
-        below = float(np.hypot(one.value - one.ci_low, other.ci_high - other.value))
-        above = float(np.hypot(one.ci_high - one.value, other.value - other.ci_low))
+        # Sides of independent intervals add in squares; the difference is lowest with `worse` at its upper end.
+        below = float(np.hypot(better.value - better.ci_low, worse.ci_high - worse.value))
+        above = float(np.hypot(better.ci_high - better.value, worse.value - worse.ci_low))
         return {self.name: clipped(value, value - below, value + above, None, self.kind)}
 
 
@@ -90,8 +91,8 @@ class Difference:
 class CorruptionSummary:
     """Mean top1 over corruptions and severities; CE of each corruption, mCE and relative mCE.
 
-    `pattern` gives a setting's name from {corruption} and {severity}. CE is of the corruptions that `baseline` has and
-    whose severities are all stored; mCE comes only where none is missing.
+    `pattern` gives a setting's name from {corruption} and {severity}. `baseline` has the baseline model's errors. CE is
+    given for its corruptions with all severities stored, mCE only if none of its corruptions is missing.
     """
 
     pattern: str
@@ -99,7 +100,7 @@ class CorruptionSummary:
     corruptions: Sequence[str]
     baseline: Mapping[str, Sequence[float]] = field(default_factory=dict)
     baseline_model: str = "AlexNet"
-    suffix: str = ""  # of the names of the numbers, where a group has several kinds of members
+    suffix: str = ""  # appended to metric names, for a group with several kinds of members
     severities: int = 5
 
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
@@ -128,7 +129,7 @@ class CorruptionSummary:
 
 @dataclass(frozen=True)
 class Together:
-    """Several aggregates of one group, one after the other."""
+    """Several aggregates of one group; their numbers are joined."""
 
     parts: Sequence[CorruptionSummary | Mean | Difference]
 
@@ -138,9 +139,9 @@ class Together:
 
 @dataclass(frozen=True)
 class FlipRates:
-    """ImageNet-P: mean flip rate; mFR and mT5D, relative to a baseline model that must have been run here too.
+    """ImageNet-P: the mean flip rate; mFR and mT5D, relative to a baseline model.
 
-    AlexNet's own flip rates were never published as a file, so they are measured rather than copied.
+    The baseline must have been run here: AlexNet's flip rates were never published as a file.
     """
 
     baseline: str = "alexnet"
@@ -155,6 +156,7 @@ class FlipRates:
             own = _of_members(stored, metric)
             if own:
                 result[name] = mean_of_estimates(list(own.values()), kind)
+            # Ratios need a baseline above 0 for every member.
             baseline = {m: e.value for m, e in _of_members(other, metric).items() if e.value > 0} if other else {}
             if len(own) == len(stored.members) and set(own) <= set(baseline):
                 result[relative] = mean_flip_rate(own, baseline)
@@ -168,10 +170,11 @@ def _of_members(stored: StoredGroup, metric: str) -> dict[str, Estimate]:
 
 @dataclass(frozen=True)
 class SpuriousScore:
-    """Spurious ImageNet: how well the probability of a class tells its own pictures from those of its spurious feature.
+    """Spurious ImageNet: does the probability of a class separate its images from images of its spurious feature alone?
 
-    For each class that has such pictures: validation images of the class against them, then the mean over classes.
-    `spurious_ap` is what the published program computes, `spurious_auroc` what the paper describes; 100 is perfect.
+    For each class the score compares its validation images (`known`) with the images of its feature (`spurious`); then
+    the mean over classes is taken. The paper describes AUROC, the published program computes average precision: both
+    are given, as `spurious_auroc` and `spurious_ap`. 100 is perfect.
     """
 
     spurious: str
@@ -195,15 +198,15 @@ class SpuriousScore:
 
 @dataclass(frozen=True)
 class UnknownClasses:
-    """Detection of each member's pictures against known ones, by every score; then means over near and far sets."""
+    """Detection of each member's images among known ones, with every score; first the means over near and far sets."""
 
-    known: Mapping[str, str]  # member -> the setting of known pictures with the same classes
+    known: Mapping[str, str]  # member -> the setting of known images with the same columns of logits
     kinds: Mapping[str, Sequence[str]] = field(default_factory=dict)  # near, far -> members
 
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
         result: dict[str, Estimate] = {}
         done = []
-        known_scores: dict[tuple[str, str], np.ndarray] = {}
+        known_scores: dict[tuple[str, str], np.ndarray] = {}  # most members share `val`, with its 50,000 images
         for member in stored.members:
             unknown, known = stored.logits(member), stored.logits(self.known[member])
             if unknown is None or known is None:

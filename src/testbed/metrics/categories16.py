@@ -1,7 +1,7 @@
-"""From ImageNet's 1000 classes to the 16 categories people were asked about, and the forced choice among them.
+"""The 16 categories of Geirhos et al.: their ImageNet classes, the forced choice among them, and its accuracy.
 
-The 207 classes are those of Geirhos et al. (16-class-ImageNet, 2018), the same in texture-vs-shape (2019) and
-model-vs-human (2021). Classes with ambiguous names are left out on purpose, such as the jay, the kite and 9 dogs.
+207 of the 1000 classes belong to a category, as in 16-class-ImageNet (2018), texture-vs-shape (2019) and model-vs-human
+(2021). Their authors left out classes with ambiguous names, such as the jay, the kite and 9 dogs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from testbed.metrics.softmax import log_sum_exp
 
 Categories = Mapping[str, Sequence[int]]
 
+# Eight of the nine: the Chihuahua, 151, lies outside the range below.
 _DOGS_LEFT_OUT = (192, 204, 227, 242, 251, 258, 260, 264)
 
-# In alphabetical order, which decides ties. Indices in the order of the classifiers' outputs.
+# In alphabetical order: of equal scores the first name wins, as in texture-vs-shape. Indices are classifier outputs.
 SIXTEEN: dict[str, tuple[int, ...]] = {
     "airplane": (404,),
     "bear": (294, 295, 296, 297),
@@ -44,29 +45,30 @@ SIXTEEN: dict[str, tuple[int, ...]] = {
     "truck": (555, 569, 656, 675, 717, 734, 864, 867),
 }
 NAMES = tuple(SIXTEEN)
-NO_ANSWER = -1  # the decision of a person who pressed no key ("na" in the published files)
+NO_ANSWER = -1  # decision of a person who pressed no key, "na" in the published files
 
 
 # ---- the decision ----------------------------------------------------------------------------------------
 
 
-# Probabilities of a picture share one denominator, so logits decide as probabilities do, and none vanishes.
+# The score of a category from the logits of its classes. All probabilities of a picture have the same denominator, so
+# it can be left out; the decision is the same, and small probabilities do not underflow to 0.
 RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "mean": lambda columns: log_sum_exp(columns) - np.log(columns.shape[1]),
     "sum": log_sum_exp,
     "max": lambda columns: columns.max(axis=1),
-    "mean of logits": lambda columns: columns.mean(axis=1),  # nobody's rule: a common mistake, for diagnoses
+    "mean of logits": lambda columns: columns.mean(axis=1),  # no published rule but a common mistake, for diagnoses
 }
-# How the probabilities of a category's classes become one: the mean is the authors' advice, since categories of many
-# classes (109 dogs) would otherwise win by their size; the numbers in the paper of 2019 were made with the maximum.
+# Published rules for a category's probability. The authors recommend the mean, since large categories (109 dogs) would
+# otherwise win by their size; the numbers in the paper of 2019 were made with the maximum.
 AGGREGATIONS = ("mean", "sum", "max")
 
 
 def decide(logits: np.ndarray, aggregation: str = "mean", categories: Categories = SIXTEEN) -> np.ndarray:
-    """The category (its place in the names) each picture is given; ties go to the first name.
+    """The decision for each picture, as a place in NAMES; of equal scores the first name wins.
 
-    Logits of 16 columns are taken for the categories themselves: answers of people, or of a 16-way classifier. A row
-    without any number is a missing answer.
+    Logits with 16 columns are scores of the categories themselves: answers of people, or a 16-way classifier. A row of
+    NaN is a missing answer.
     """
     if aggregation not in RULES:
         raise ValueError(f"expected an aggregation among {', '.join(AGGREGATIONS)}, got {aggregation!r}")
@@ -85,17 +87,17 @@ def decide(logits: np.ndarray, aggregation: str = "mean", categories: Categories
     return np.stack(columns, axis=1).argmax(axis=1)
 
 
-# ---- what a file's name tells ----------------------------------------------------------------------------
+# ---- what file names say ---------------------------------------------------------------------------------
 
 # 0001_cop_dnn_c50_cat_10_n02124075_10976.png: trial, experiment, observer, condition, category, ..., picture
 _TRIAL = re.compile(r"\d+_[^_]+_[^_]+_(?P<condition>[^_]+)_(?P<category>[a-z]+)_\d+_(?P<picture>.+)")
 _CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+\.\w+")
-_ONLY_CONDITION = "0"  # of sets that have no others
+_ONLY_CONDITION = "0"  # the condition of sets that have only one
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What the name of a stimulus says: equal `id`s are equal pictures, whoever looked at them."""
+    """A stimulus, from its file name. Equal ids are equal pictures, whichever observer saw them."""
 
     id: str
     category: str
@@ -104,10 +106,11 @@ class Picture:
 
 @lru_cache(maxsize=65536)
 def picture(path: str) -> Picture:
-    """A stimulus by its path: a file named after its trial, or any file in a folder named after its category."""
+    """The stimulus at a path: the file is named after its trial, or its folder after its category."""
     folder, _, name = path.rpartition("/")
     trial = _TRIAL.fullmatch(name)
     if trial is not None and trial["category"] in SIXTEEN:
+        # ImageNet pictures end in <wnid>_<number>, all others in one word.
         fields = trial["picture"].split("_")
         id_ = "_".join(fields[-2:]) if fields[-2:][0].startswith("n0") else fields[-1]
         return Picture(id_, trial["category"], same_condition(trial["condition"]))
@@ -121,7 +124,7 @@ def picture(path: str) -> Picture:
 
 
 def texture(picture_id: str) -> str:
-    """The category that lends a cue-conflict stimulus its texture: the second of cat7-elephant1.png."""
+    """The texture category of a cue-conflict stimulus: the second word of cat7-elephant1.png."""
     cues = _CUES.fullmatch(picture_id)
     if cues is None or cues["shape"] not in SIXTEEN or cues["texture"] not in SIXTEEN:
         raise ValueError(f"expected a cue-conflict stimulus named like cat7-elephant1.png, got {picture_id}")
@@ -129,7 +132,7 @@ def texture(picture_id: str) -> str:
 
 
 def same_condition(text: str) -> str:
-    """One spelling per condition: the published files have 0.10 and 0.1, True and true, NaN where there is only one."""
+    """One spelling per condition: published files mix 0.10 and 0.1, True and true, and NaN is an only condition."""
     text = text.strip().lower()
     try:
         value = float(text)
@@ -149,10 +152,10 @@ def places(categories: Iterable[str]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Accuracy16:
-    """metrics_fn: how often the category is right, over the conditions that count and in each condition.
+    """metrics_fn: accuracy among the 16 categories, over the conditions that count and in each condition.
 
-    The published benchmark leaves out the undistorted condition and those where people are right in fewer than a
-    fifth of the trials; `conditions` are the ones it keeps, all where none is named.
+    model-vs-human leaves out the undistorted condition, and those in which people are right in less than a fifth of the
+    trials. `conditions` are the ones that count; if empty, all do.
     """
 
     conditions: tuple[str, ...] = ()
@@ -173,7 +176,7 @@ class Accuracy16:
     def decided(
         self, logits: np.ndarray, image_paths: Sequence[str], aggregation: str = AGGREGATIONS[0]
     ) -> dict[str, Estimate]:
-        """The accuracy over the conditions that count, with one way to decide."""
+        """The accuracy over the conditions that count, with one aggregation."""
         pictures = [picture(str(path)) for path in image_paths]
         kept = np.array([not self.conditions or p.condition in self.conditions for p in pictures], dtype=bool)
         correct = decide(logits, aggregation) == places(p.category for p in pictures)
@@ -183,7 +186,8 @@ class Accuracy16:
 def other_aggregations(
     decided: Callable[..., dict[str, Estimate]], logits: np.ndarray, image_paths: Sequence[str]
 ) -> dict[str, Estimate]:
-    """The same numbers decided by sum and by max, as NAME_sum and NAME_max; there is nothing to choose for answers."""
+    """The metrics with the aggregations sum and max, as NAME_sum and NAME_max; empty for 16 columns."""
+    # 16 columns are answers already, with nothing to aggregate.
     if logits.shape[1] == len(SIXTEEN):
         return {}
     return {
@@ -194,5 +198,5 @@ def other_aggregations(
 
 
 def share_or_none(hits: np.ndarray, kind: MetricKind = ACCURACY) -> Estimate:
-    """The share of hits in percent; of no trials it is no number."""
+    """The share of hits in percent; NaN if there are no trials."""
     return share(int(hits.sum()), len(hits), kind) if len(hits) else Estimate(float("nan"), n=0, kind=kind)

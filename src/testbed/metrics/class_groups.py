@@ -1,6 +1,6 @@
-"""Classes of a dataset that stand for several of ImageNet's: ObjectNet's objects, animals in videos, superclasses.
+"""Accuracy where a class of the dataset is a group of ImageNet classes: ObjectNet, videos, superclasses.
 
-A group is a list of columns of the logits. Targets count groups, or columns, as each class says.
+A group is a list of columns of the logits. Whether targets are group numbers or columns is said by each metric.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ RULES = ("max", "mean_probability")
 
 
 def merge(logits: np.ndarray, groups: Groups, rule: str = "max") -> np.ndarray:
-    """One column per group: the highest of its logits, or the log of its mean probability. No class, no chance."""
+    """One column per group: its highest logit, or the log of its mean probability up to a constant of the row.
+
+    An empty group gets -inf and is never predicted.
+    """
     if rule not in RULES:
         raise ValueError(f"merge: expected a rule among {', '.join(RULES)}, got {rule!r}")
     merged = np.full((len(logits), len(groups)), -np.inf, dtype=np.float32)
@@ -31,13 +34,13 @@ def merge(logits: np.ndarray, groups: Groups, rule: str = "max") -> np.ndarray:
         if rule == "max":
             merged[:, place] = part.max(axis=1)
         else:
-            # Probabilities of a picture share one denominator, so it can be left out.
+            # The softmax denominator is the same for all groups of a picture, so it is left out.
             merged[:, place] = log_sum_exp(part) - np.log(len(columns))
     return merged
 
 
 def group_of_column(groups: Groups, columns: int) -> np.ndarray:
-    """The group each column belongs to; -1 for none. A column in two groups is refused."""
+    """The group of each column; -1 for a column in no group. A column in two groups is an error."""
     group = np.full(columns, -1, dtype=np.int64)
     for place, members in enumerate(groups):
         if (group[list(members)] >= 0).any():
@@ -48,10 +51,10 @@ def group_of_column(groups: Groups, columns: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class InGroup:
-    """metrics_fn: the prediction among the columns is one of the target group's. Targets count groups.
+    """metrics_fn: top1, where the predicted column must belong to the target group. Targets are group numbers.
 
-    With `among_all` false (ObjectNet) only columns of some group can be predicted; with it true (ImageNet-9) every
-    column can, and one that belongs to no group is wrong.
+    Without `among_all` (ObjectNet) the prediction is among the columns of all groups. With it (ImageNet-9) it is among
+    all columns, and one that belongs to no group is wrong.
     """
 
     groups: Groups
@@ -73,10 +76,10 @@ class InGroup:
 
 @dataclass(frozen=True)
 class Merged:
-    """metrics_fn: accuracy among groups, by the highest logit of each. Targets count columns.
+    """metrics_fn: accuracy among groups, each scored by its highest logit. Targets are columns.
 
-    `weights` adds accuracies with classes weighted: name -> weight of each group. Uniform weights are over groups
-    that have images.
+    `weights` (name -> weight of each group) adds weighted means of the groups' accuracies, `uniform` the mean with
+    equal weights. Groups without images do not count; the published uniform mean on YTBB counted five empty ones.
     """
 
     groups: Groups
@@ -101,7 +104,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class Superclasses:
-    """metrics_fn: accuracy among superclasses by their mean probability (LAION-C). Targets count superclasses."""
+    """metrics_fn: accuracy among superclasses, scored by mean probability (LAION-C). Targets are superclass numbers."""
 
     groups: Groups
     targets_are = OWN
@@ -111,7 +114,7 @@ class Superclasses:
 
 
 def weighted(right: np.ndarray, group: np.ndarray, weights: np.ndarray) -> Estimate:
-    """Accuracy per group, averaged with weights over the groups that have images; normal interval."""
+    """The weighted mean of the groups' accuracies, over groups with images; the interval is normal."""
     total, value, variance = 0.0, 0.0, 0.0
     for g in range(len(weights)):
         own = right[group == g]

@@ -1,4 +1,4 @@
-"""What a plain classification setting reports: accuracy first, then how good the probabilities are."""
+"""The metrics of a plain classification setting: accuracy, then the quality of the probabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed.metrics.labels import COLUMNS, targets_are
 
 @targets_are(COLUMNS)
 def classification(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
-    """top1, top5; nll (nats), brier (0 to 2) and ece (percent), all from the logits as they are."""
+    """metrics_fn: top1, top5, nll (nats), brier (0 to 2) and ece (percent), from logits without a temperature."""
     result = accuracy_topk(logits, targets)
     if not result:
         return {}
@@ -24,9 +24,10 @@ def classification(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimat
 def subset_classification(
     logits: np.ndarray, targets: np.ndarray, extras: dict[str, np.ndarray] | None = None
 ) -> dict[str, Estimate]:
-    """The same among the classes of a subset, and top1_full1000: right among all classes the model knows.
+    """metrics_fn: the same metrics among the classes of a subset, and top1_full1000 among all classes of the model.
 
-    Papers differ on which of the two they call the accuracy on ImageNet-A or -R.
+    Papers differ in which of the two they call the accuracy on ImageNet-A or -R.
     """
     result = accuracy_topk(logits, targets)
+    # The order is that of the tables: top1, top5, top1_full1000, then the probabilities.
     return result | full_accuracy(targets, extras) | classification(logits, targets)

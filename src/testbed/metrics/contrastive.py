@@ -1,14 +1,15 @@
-"""Contrastive faithfulness of a heatmap: CAUC and CDROP, which pixels they delete, and which maps say nothing.
+"""Contrastive faithfulness of a heatmap: CAUC and CDROP, the pixels they delete, and maps that cannot be measured.
 
-Pixels go in descending order of the heatmap; the contrastive score after each deletion is s = P(c) (1 - P(C')), with
-c the explained classes and C' the contrast classes. A model is asked elsewhere: `plan_deletion` says at how many
-deleted pixels, `cauc` and `cdrop` take the scores found there.
+Pixels are deleted in descending order of the heatmap. The contrastive score after each deletion is
+s = P(c) (1 - P(C')), with c the explained classes and C' the contrast classes. No model is called here:
+`plan_deletion` gives the numbers of deleted pixels at which the scores are needed, and `cauc` and `cdrop` take them.
 
-Two modes. "cwox" equals the published program (github.com/vaynexie/CWOX, Evaluation/evaluation/causal.py): salient is
-what lies strictly above min + delta (max - min), CAUC is a trapezoid over steps of `step` pixels divided by
-ceil(n / step) + 1, and CDROP ends at the mean of the last `smooth_len` points. "paper" is its README: salient is what
-reaches delta times the maximum, CAUC = sum of s(1) ... s(n_delta) / n, CDROP ends at s(n_delta + 1), unsmoothed.
-We depart from the program in one thing: equal pixels go in row-major order, always; its sort is not stable.
+There are two modes. "cwox" equals the published program (github.com/vaynexie/CWOX, Evaluation/evaluation/causal.py):
+pixels strictly above min + delta (max - min) are salient, CAUC is a trapezoid sum over steps of `step` pixels divided
+by ceil(n / step) + 1, and CDROP ends at the mean of the last `smooth_len` points. "paper" follows the program's README:
+pixels of at least delta times the maximum are salient, CAUC = sum of s(1) ... s(n_delta) / n, and CDROP ends at
+s(n_delta + 1) without smoothing. One thing differs from the program: pixels of equal value are deleted in row-major
+order, so that results are reproducible; the program's sort is not stable.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from testbed.metrics.softmax import log_softmax
 MODES = ("cwox", "paper")
 METRICS = ("CAUC", "CDROP")
 
-# Why a map is left out of means, by the number stored with it; 0 is a valid map.
+# Why a map is left out of means. The place of the reason is stored with the map; 0 is a valid map.
 INVALID = ("", "not finite", "negative", "empty", "constant", "too small")
 
-# Which way is better; the other numbers have no direction.
+# The better direction of each metric; other numbers have none.
 BETTER = {
     "cauc": "lower",
     "cdrop": "higher",
@@ -43,10 +44,10 @@ MAPS = MetricKind("maps", None, 0.0)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a heatmap is measured. delta above 1 is a number of pixels instead of a share of the map's range.
+    """How a heatmap is measured. A delta above 1 is a number of pixels instead of a share of the map's range.
 
-    max_points bounds the forward passes of one map: CAUC is then the trapezoid over evenly chosen points of the same
-    curve, CDROP stays exact. Where `metrics` is ("CDROP",), only its 1 + smooth_len points are asked for.
+    `max_points` bounds the forward passes of one map: CAUC is then computed from evenly spaced points of the same
+    curve, and CDROP stays exact. With metrics=("CDROP",) only its 1 + smooth_len points are needed.
     """
 
     step: int = 16
@@ -78,14 +79,14 @@ class Recipe:
 
 
 def normalised(heatmap: np.ndarray) -> np.ndarray:
-    """Negative values to 0, then divided by the maximum, in float64; all zero where that is not possible."""
+    """The map with negative values set to 0, divided by its maximum, in float64; zeros where that is not finite."""
     heatmap = np.asarray(heatmap, dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.nan_to_num(heatmap.clip(0) / heatmap.max(), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def pixel_ranks(heatmap: np.ndarray) -> np.ndarray:
-    """When each pixel is deleted: 0 for the highest value; among equals in row-major order."""
+    """The place of each pixel in the order of deletion: 0 for the highest value; equal values in row-major order."""
     order = np.argsort(-heatmap.ravel(), kind="stable")
     ranks = np.empty(order.size, dtype=np.int32)
     ranks[order] = np.arange(order.size, dtype=np.int32)
@@ -93,7 +94,7 @@ def pixel_ranks(heatmap: np.ndarray) -> np.ndarray:
 
 
 def salient_count(heatmap: np.ndarray, recipe: Recipe) -> float:
-    """n_delta: how many pixels are salient. A delta above 1 is that number itself."""
+    """n_delta, the number of salient pixels. A delta above 1 is this number itself."""
     if recipe.mode == "paper":
         if recipe.delta > 1:
             return float(min(int(recipe.delta), heatmap.size))
@@ -105,9 +106,9 @@ def salient_count(heatmap: np.ndarray, recipe: Recipe) -> float:
 
 
 def invalid_code(heatmap: np.ndarray, recipe: Recipe) -> int:
-    """0 for a map that can be measured, else the place of the reason in INVALID. `heatmap` is not normalised yet.
+    """0 for a map that can be measured, else the place of the reason in INVALID. `heatmap` is not normalised.
 
-    The published program gives such maps a CAUC of 0, which is the best there is.
+    The published program gives invalid maps a CAUC of 0, the best possible value; here they are left out of means.
     """
     heatmap = np.asarray(heatmap)
     if not np.isfinite(heatmap).all():
@@ -117,7 +118,7 @@ def invalid_code(heatmap: np.ndarray, recipe: Recipe) -> int:
         return INVALID.index("negative" if low < 0 else "empty")
     if low == high:
         return INVALID.index("constant")
-    least = recipe.step if recipe.mode == "cwox" else 0  # so few pixels go in one step: no curve comes of them
+    least = recipe.step if recipe.mode == "cwox" else 0  # deleted in a single step, so there is no curve
     return INVALID.index("too small") if salient_count(normalised(heatmap), recipe) <= least else 0
 
 
@@ -126,7 +127,7 @@ def invalid_code(heatmap: np.ndarray, recipe: Recipe) -> int:
 
 @dataclass(frozen=True)
 class DeletionPlan:
-    """At how many deleted pixels the model is asked, before any forward pass."""
+    """The numbers of deleted pixels at which the model is evaluated, fixed before any forward pass."""
 
     recipe: Recipe
     n_pixels: int
@@ -136,17 +137,17 @@ class DeletionPlan:
 
     @property
     def steps(self) -> int:
-        """ceil(n_delta / step): how many points the published program asks for."""
+        """ceil(n_delta / step): the number of points that the published program evaluates."""
         return (int(self.count) - 1) // self.recipe.step + 1
 
     @property
     def length(self) -> int:
-        """What the published program divides CAUC by."""
+        """ceil(n / step) + 1: the divisor of CAUC in the published program."""
         return -(-self.n_pixels // self.recipe.step) + 1
 
 
 def plan_deletion(heatmap: np.ndarray, recipe: Recipe) -> DeletionPlan:
-    """The points that `recipe` needs of a normalised heatmap's curve."""
+    """The points of a normalised heatmap's deletion curve that `recipe` needs."""
     count = salient_count(heatmap, recipe)
     plan = DeletionPlan(recipe, heatmap.size, count, np.zeros(0, np.int64), np.zeros(0, np.int64))
     if recipe.mode == "paper":
@@ -157,6 +158,7 @@ def plan_deletion(heatmap: np.ndarray, recipe: Recipe) -> DeletionPlan:
         tail = set()
     if "CAUC" in recipe.metrics:
         if recipe.max_points is not None and len(grid) > recipe.max_points:
+            # CDROP's points come in addition; the last of them is also the end of the grid.
             evenly = np.linspace(0, len(grid) - 1, recipe.max_points - max(len(tail) - 1, 0))
             grid = grid[np.unique(evenly.round().astype(np.int64))]
     else:
@@ -167,7 +169,7 @@ def plan_deletion(heatmap: np.ndarray, recipe: Recipe) -> DeletionPlan:
 
 
 def _tail(plan: DeletionPlan) -> range:
-    """The last points kept, whose mean ends CDROP; what lies beyond the curve is not there."""
+    """The last points of the curve, whose mean is the end of CDROP; with less than smooth_len points, the last one."""
     stop, smooth = plan.steps, plan.recipe.smooth_len
     first = stop - smooth if stop >= smooth else stop - 1
     return range(max(first, 0), max(min(stop, plan.length), 0))
@@ -177,21 +179,21 @@ def _tail(plan: DeletionPlan) -> range:
 
 
 def contrastive_score(positive: np.ndarray, contrast: np.ndarray) -> np.ndarray:
-    """s = P(c) (1 - P(C')); without contrast classes P(C') is 0 and s is plain deletion."""
+    """s = P(c) (1 - P(C')). Without contrast classes P(C') is 0, and s is the score of plain deletion."""
     return positive * (1 - contrast)
 
 
 def cauc(plan: DeletionPlan, scores: np.ndarray) -> float:
-    """Contrastive area under the deletion curve; lower is better. `scores` are those at `plan.deleted`."""
+    """The contrastive area under the deletion curve; lower is better. `scores` are those at `plan.deleted`."""
     scores = np.asarray(scores, dtype=np.float64)
     if plan.recipe.mode == "paper":
-        # At step 1 this is the plain sum; between wider steps the curve is taken as straight.
+        # With a step of 1 this is the plain sum; between wider steps the curve is interpolated linearly.
         return float(np.interp(np.arange(int(plan.count)), plan.grid, scores).sum() / plan.n_pixels)
     return _trapezoid(scores, plan.grid) / plan.length
 
 
 def cdrop(plan: DeletionPlan, scores: np.ndarray) -> float:
-    """Drop of the score over the salient pixels, less for many of them; higher is better."""
+    """The drop of the score over the salient pixels, divided by a logarithm of their area; higher is better."""
     scores = np.asarray(scores, dtype=np.float64)
     tau = plan.recipe.tau_threshold * plan.n_pixels
     drop = scores[0] - final_score(plan, scores)
@@ -199,27 +201,27 @@ def cdrop(plan: DeletionPlan, scores: np.ndarray) -> float:
 
 
 def final_score(plan: DeletionPlan, scores: np.ndarray) -> float:
-    """The score that CDROP ends at; NaN where the map has no salient pixel or the curve ends before."""
+    """The score at the end of CDROP; NaN if the map has no salient pixel or the curve ends earlier."""
     wanted = [int(plan.count)] if plan.recipe.mode == "paper" else list(_tail(plan))
     last = np.asarray(scores, dtype=np.float64)[np.isin(plan.grid, wanted)]
     return float(last.mean()) if len(last) else float("nan")
 
 
 def cauc_per_area(plan: DeletionPlan, scores: np.ndarray) -> float:
-    """CAUC n / n_delta: about the mean score while the salient pixels go.
+    """CAUC n / n_delta: roughly the mean score while the salient pixels are deleted.
 
-    CAUC itself falls with the number of salient pixels, whatever they are, so that small maps and noise do well.
+    CAUC itself falls with the number of salient pixels, whichever they are, which favours small maps and noise.
     """
     return cauc(plan, scores) * plan.n_pixels / plan.count if plan.count else float("nan")
 
 
 def whole_curve(n_pixels: int, points: int) -> np.ndarray:
-    """Numbers of pixels at which deletion and insertion over the whole image are sampled, from 0 to all."""
+    """Numbers of changed pixels, from 0 to all, at which deletion and insertion over the whole image are sampled."""
     return np.linspace(0, n_pixels, points).round().astype(np.int64)
 
 
 def whole_auc(changed: np.ndarray, probabilities: np.ndarray) -> float:
-    """Mean of P(c) along a curve over the whole image: deletion AUC (lower) or insertion AUC (higher is better)."""
+    """The mean of P(c) along a curve over the whole image: deletion AUC (lower is better) or insertion AUC (higher)."""
     return _trapezoid(probabilities, changed) / float(changed[-1])
 
 
@@ -232,7 +234,7 @@ def _trapezoid(values: np.ndarray, places: np.ndarray) -> float:
 
 
 def likely_classes(logits: np.ndarray, mass: float = 0.95, most: int = 5) -> list[np.ndarray]:
-    """For each row the smallest set of classes that reaches `mass` of the probability, at most `most`, best first."""
+    """For each row the most probable classes, as many as reach `mass`, at most `most`; the best first."""
     order = np.argsort(-logits, axis=1, kind="stable")[:, :most]
     sums = np.exp(np.take_along_axis(log_softmax(logits)[0], order, axis=1)).cumsum(axis=1)
     counts = (sums < mass).sum(axis=1) + 1
@@ -243,10 +245,12 @@ def likely_classes(logits: np.ndarray, mass: float = 0.95, most: int = 5) -> lis
 
 
 def explanation_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Means over all valid (image, class) rows of a probe, with intervals that treat an image's rows as one.
+    """Means over all valid maps, one per (image, class), with intervals that are clustered by image.
 
-    The n of a metric is its valid rows; `n_valid` and `n_invalid` count maps, and `salient_percent` is the mean area.
+    The n of a metric is the number of its valid maps; `n_valid` and `n_invalid` count maps, and `salient_percent` is
+    the mean salient area.
     """
+    # Images with fewer explained classes than others are padded with -1.
     exists = np.asarray(extras["positive"])[:, :, 0] >= 0
     invalid = exists & (np.asarray(extras["invalid"]) != 0)
     valid = exists & ~invalid
@@ -265,7 +269,7 @@ def explanation_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, Estimate]
 
 
 def clustered_mean(values: np.ndarray, groups: np.ndarray, kind: MetricKind = UNDECLARED) -> Estimate:
-    """The mean with a 95 % interval whose standard error lets values of one group go together."""
+    """The mean with a 95 % interval from cluster-robust standard errors: values of one group may be correlated."""
     mean = float(values.mean())
     _, places = np.unique(groups, return_inverse=True)
     sums = np.bincount(places, weights=values - mean)

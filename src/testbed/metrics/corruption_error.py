@@ -1,8 +1,8 @@
 """Corruption error relative to AlexNet's: CE, mCE and relative mCE (Hendrycks and Dietterich 2019), in percent.
 
-The arithmetic is on arrays whose first axis holds values, lower ends and upper ends of intervals; estimates of one
-model and tables of many go through the same functions. A sum of errors is linear in them, so the ends are summed too;
-severities share pictures, and the result is never too narrow.
+Arrays have values, lower ends and upper ends of intervals along their first axis, so that estimates of one model and
+tables of many models use the same functions. The ends of a sum are the sums of the ends. This interval is never too
+narrow, whatever the correlation between severities, which share pictures.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import numpy as np
 
 from testbed.metrics.estimate import LOWER, Estimate, MetricKind, clipped, mean_of_estimates
 
-# Error of torchvision's AlexNet on clean validation pictures; the paper says 43.5 %.
+# Error of torchvision's AlexNet on clean validation pictures; the paper gives 43.5 %.
 ALEXNET_CLEAN_ERROR = 0.43478
 
-ABSOLUTE = MetricKind("%", LOWER, 0.0)  # of CE and mCE; 100 is the baseline model, and there is no highest
-RELATIVE = MetricKind("%", LOWER)  # of the relative ones; below 0 for a model that is better on corrupted pictures
+ABSOLUTE = MetricKind("%", LOWER, 0.0)  # CE and mCE: 100 is the baseline model, and there is no upper limit
+RELATIVE = MetricKind("%", LOWER)  # relative CE and mCE: below 0 if a model is better on corrupted pictures
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------
 
 
 def summed_errors(accuracies: np.ndarray) -> np.ndarray:
-    """Errors in percent summed over severities: (3, ..., severities) accuracies in percent to (3, ...)."""
-    return (100 - accuracies[[0, 2, 1]]).sum(axis=-1)  # the lower end of an error is the upper one of an accuracy
+    """Errors in percent, summed over severities: from accuracies (3, ..., severities) in percent to (3, ...)."""
+    return (100 - accuracies[[0, 2, 1]]).sum(axis=-1)  # the lower end of an error is 100 minus an accuracy's upper end
 
 
 def mean_corruption_error(accuracies: Mapping[str, np.ndarray], reference: Mapping[str, float]) -> np.ndarray:
-    """mCE: the mean over the corruptions of `reference`, which holds the baseline's summed error in percent of each.
+    """mCE: the mean over the corruptions of `reference`, which has the baseline's summed error in percent for each.
 
-    `accuracies` are (3, ..., severities) in percent; the result is (3, ...), NaN where an accuracy is missing.
+    `accuracies` are (3, ..., severities) in percent. The result is (3, ...), NaN if an accuracy is missing.
     """
     return np.mean([100 * summed_errors(accuracies[name]) / error for name, error in reference.items()], axis=0)
 
@@ -42,9 +42,9 @@ def mean_corruption_error(accuracies: Mapping[str, np.ndarray], reference: Mappi
 def corruption_errors(
     accuracies: Mapping[str, Sequence[Estimate]], baseline: Mapping[str, Sequence[float]]
 ) -> dict[str, Estimate]:
-    """CE of each corruption: the errors over its severities, summed and divided by the baseline's.
+    """CE of each corruption: its errors summed over severities, divided by the baseline's sum.
 
-    `accuracies` are in percent; `baseline` holds errors as fractions.
+    `accuracies` are in percent; `baseline` has errors as fractions, as published.
     """
     errors = {}
     for name, members in accuracies.items():
@@ -59,20 +59,20 @@ def relative_corruption_errors(
     baseline: Mapping[str, Sequence[float]],
     baseline_clean: float = ALEXNET_CLEAN_ERROR,
 ) -> dict[str, Estimate]:
-    """Relative CE: how much the error rises above the clean one, divided by how much the baseline's does."""
+    """Relative CE: the rise of the error over the clean error, divided by the baseline's rise."""
     clean_errors = 100 - _ends([clean])[:, 0]
     errors = {}
     for name, members in accuracies.items():
         of_baseline = _severities(baseline, name, len(members))
         reference = 100 * (sum(of_baseline) - baseline_clean * len(members))
-        # The widest case: corrupted error at one end, clean error at the other.
+        # clean_errors has its upper end before its lower one, so opposite ends are subtracted: the widest interval.
         rise = summed_errors(_ends(members)) - len(members) * clean_errors
         errors[name] = _estimate(100 * rise / reference, RELATIVE)
     return errors
 
 
 def mean_of(errors: Mapping[str, Estimate], kind: MetricKind = ABSOLUTE) -> Estimate:
-    """mCE from CEs: the mean, with the mean of the ends."""
+    """mCE from CEs: their mean, with the mean of the ends as interval."""
     return mean_of_estimates(list(errors.values()), kind)
 
 
@@ -83,7 +83,7 @@ def _severities(baseline: Mapping[str, Sequence[float]], name: str, count: int) 
 
 
 def _ends(members: Sequence[Estimate]) -> np.ndarray:
-    """(3, members): values, lower and upper ends; NaN for an end that is not known."""
+    """Values, lower ends and upper ends, (3, members); NaN for an unknown end."""
     return np.array([[e.value, e.ci_low, e.ci_high] for e in members], dtype=np.float64).T
 
 

@@ -1,4 +1,4 @@
-"""A measured number with its interval, and what kind of number it is."""
+"""A measured number with its interval, and the kind of number: unit, better direction, range."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ HIGHER, LOWER = "higher", "lower"
 
 @dataclass(frozen=True)
 class MetricKind:
-    """What kind of number a metric is: its unit, which way is better, and the range it lies in."""
+    """The kind of a metric: its unit, its better direction, and its range."""
 
     unit: str = ""  # "%", "nats", "images", ...; "" for a plain number
-    better: str | None = None  # "higher", "lower", or None where neither is
+    better: str | None = None  # "higher", "lower", or None if it has no better direction
     lowest: float | None = None
     highest: float | None = None
 
@@ -28,7 +28,7 @@ class MetricKind:
             raise ValueError(f"expected lowest <= highest, got {self.lowest} and {self.highest}")
 
     def clip(self, value: float) -> float:
-        """The nearest number of the range."""
+        """The value, moved into the range."""
         if self.lowest is not None:
             value = max(value, self.lowest)
         return value if self.highest is None else min(value, self.highest)
@@ -43,7 +43,7 @@ COUNT = MetricKind("images", None, 0.0)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value, its 95 % interval, the number of images behind it, and what kind of number it is."""
+    """A value with its 95 % interval, the number of images it is computed from, and its kind."""
 
     value: float
     ci_low: float | None = None
@@ -52,36 +52,36 @@ class Estimate:
     kind: MetricKind = UNDECLARED
 
     def scaled(self, factor: float, kind: MetricKind) -> Estimate:
-        """The same in another unit: value and ends times a positive factor."""
+        """The estimate in another unit: value and ends times a positive factor."""
         low, high = (None if end is None else factor * end for end in (self.ci_low, self.ci_high))
         return Estimate(factor * self.value, low, high, self.n, kind)
 
 
 def share(hits: int, n: int, kind: MetricKind = ACCURACY) -> Estimate:
-    """hits of n in percent, with the exact interval."""
+    """The share hits / n in percent, with its exact (Clopper-Pearson) interval."""
     low, high = clopper_pearson(hits, n)
     return Estimate(100.0 * hits / n, 100.0 * low, 100.0 * high, n, kind)
 
 
 def clipped(value: float, low: float, high: float, n: int | None, kind: MetricKind) -> Estimate:
-    """An estimate whose interval stays in the range of its kind; without one where its ends are not finite."""
+    """An estimate whose interval is cut to the range of its kind; without an interval if its ends are not finite."""
     if not (np.isfinite(low) and np.isfinite(high)):
         return Estimate(value, n=n, kind=kind)
     return Estimate(value, kind.clip(low), kind.clip(high), n, kind)
 
 
 def mean_estimate(values: Sequence[float] | np.ndarray, kind: MetricKind, n: int | None = None) -> Estimate:
-    """The mean of values taken as drawn at random, with its normal interval; one value alone has no interval.
+    """The mean of independent values with its normal interval; a single value has no interval.
 
-    `n` is the number of values where not given.
+    `n` is the number of values if it is not given.
     """
     return clipped(*mean_interval(np.asarray(values)), len(values) if n is None else n, kind)
 
 
 def mean_of_estimates(members: Sequence[Estimate], kind: MetricKind, n: int | None = None) -> Estimate:
-    """The mean, with the mean of the ends: members share pictures, and this interval is never too narrow.
+    """The mean of estimates, with the mean of their ends as interval; without an interval if a member has none.
 
-    Without an interval where a member has none.
+    Members usually share pictures, so their errors are correlated. This interval is never too narrow.
     """
     value = float(np.mean([e.value for e in members]))
     if any(e.ci_low is None or e.ci_high is None for e in members):

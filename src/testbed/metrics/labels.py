@@ -1,15 +1,15 @@
-"""What the targets that a metrics function takes are: columns of the logits, or a numbering of its own."""
+"""The meaning of the targets that a metrics function takes: columns of the logits, or its own numbering."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-# Targets are column numbers of the logits. The number of columns is checked; a class_sublist keeps only images of its
-# classes and numbers the targets anew.
+# Targets are columns of the logits. The number of columns is checked; a class_sublist keeps only images of its classes
+# and renumbers their targets.
 COLUMNS = "columns"
-# Targets are numbered in a way that only the metric knows, such as categories or groups. A class_sublist chooses
-# columns only; every image stays, with its label as it is.
+# Targets are numbered in a way that only the metric knows, such as categories or groups. A class_sublist selects only
+# columns; every image is kept, with its label unchanged.
 OWN = "own"
 MEANINGS = (COLUMNS, OWN)
 
@@ -17,10 +17,10 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def targets_are(meaning: str) -> Callable[[F], F]:
-    """Decorator of a metrics function: what its targets are, COLUMNS or OWN.
+    """Decorator that declares what the targets of a metrics function are: COLUMNS or OWN.
 
-    A class says it with a class attribute instead: `targets_are = COLUMNS`. Where nothing is declared, a class_sublist
-    selects images as with COLUMNS, but nothing is checked.
+    A class declares it by a class attribute instead: `targets_are = COLUMNS`. Without a declaration a class_sublist
+    selects images as for COLUMNS, but the number of columns is not checked.
     """
     _check(meaning, "targets_are")
 
@@ -32,7 +32,7 @@ def targets_are(meaning: str) -> Callable[[F], F]:
 
 
 def meaning_of_targets(metrics_fn: object) -> str | None:
-    """What a metrics function declares its targets to be; None where it declares nothing."""
+    """The declared meaning of a metrics function's targets; None without a declaration."""
     meaning = getattr(metrics_fn, "targets_are", None)
     if meaning is not None:
         _check(meaning, f"metrics function {getattr(metrics_fn, '__name__', type(metrics_fn).__name__)}")

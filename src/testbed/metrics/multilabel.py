@@ -1,4 +1,4 @@
-"""Accuracy where a picture may have several right answers, or none."""
+"""Accuracy for pictures that may have several labels, or none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLASS_NUMBERS = re.compile(r"\d+(\+\d+)*")
 
 
 def multilabel_accuracy(logits: np.ndarray, labels: Sequence[Collection[int]]) -> dict[str, Estimate]:
-    """top1: the prediction is one of the picture's labels. Pictures with no label at all are left out."""
+    """top1, where any of a picture's labels is right. Pictures without labels are left out."""
     if len(labels) != len(logits):
         raise ValueError(f"multilabel_accuracy: expected labels of {len(logits)} pictures, got {len(labels)}")
     predicted = logits.argmax(axis=1)
@@ -27,9 +27,9 @@ def multilabel_accuracy(logits: np.ndarray, labels: Sequence[Collection[int]]) -
 
 @dataclass(frozen=True)
 class ValidationLabels:
-    """metrics_fn: other labels of ImageNet's validation pictures, in the order of their file numbers.
+    """metrics_fn: top1 with other labels of ImageNet's validation pictures, listed in the order of file numbers.
 
-    `labels` is a function, so that a long list is read only when something is measured.
+    `labels` is a function, so that the list of 50,000 is read only when it is needed.
     """
 
     labels: Callable[[], Sequence[Collection[int]]]
@@ -41,9 +41,9 @@ class ValidationLabels:
 
 @dataclass(frozen=True)
 class SeveralLabels:
-    """metrics_fn: accuracy_topk, where any label of a picture is right if it has several.
+    """metrics_fn: accuracy_topk, where any label of a picture is right.
 
-    `labels` gives all labels of each picture that has several, by its path; the others have their target alone.
+    `labels()` maps the path of each picture with several labels to all of them; other pictures have only their target.
     """
 
     labels: Callable[[], Mapping[str, Sequence[int]]]
@@ -53,12 +53,13 @@ class SeveralLabels:
         several, best = self.labels(), targets.copy()
         for row, path in enumerate(image_paths):
             if path in several:
+                # A picture is right at rank k if its best label is, so the best label takes the place of the target.
                 best[row] = _highest(logits[row], sorted(several[path]), targets[row], path)
         return accuracy_topk(logits, best)
 
 
 def _highest(logits: np.ndarray, labels: Sequence[int], target: int, path: str) -> int:
-    """The label with the highest logit, the lower one of two equal."""
+    """The label with the highest logit; of equal logits the lower label."""
     if target not in labels:
         raise ValueError(f"expected {target} among the labels of {path}, got {labels}: the list has changed")
     if labels[-1] >= len(logits):
@@ -68,9 +69,9 @@ def _highest(logits: np.ndarray, labels: Sequence[int], target: int, path: str) 
 
 @dataclass(frozen=True)
 class AnyOf:
-    """metrics_fn: the prediction among all columns is one of the target's (ImageNet-D, PUG). Targets count groups.
+    """metrics_fn: top1, where any column of the target's group is right (ImageNet-D, PUG). Targets are group numbers.
 
-    A column may belong to several groups.
+    The prediction is among all columns, and a column may belong to several groups.
     """
 
     groups: Sequence[Collection[int]]
@@ -81,7 +82,7 @@ class AnyOf:
 
 
 def folder_labels(logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
-    """metrics_fn: the labels of a picture are the name of its folder, joined by +, as in 409+530/17.jpg."""
+    """metrics_fn: top1, where a picture's labels are in the name of its folder, joined by +, as in 409+530/17.jpg."""
     folders = [str(path).split("/")[-2] if "/" in str(path) else "" for path in image_paths]
     wrong = next((folder for folder in folders if not _CLASS_NUMBERS.fullmatch(folder)), None)
     if wrong is not None:
@@ -91,7 +92,7 @@ def folder_labels(logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, E
 
 
 def validation_number(path: str) -> int:
-    """1 to 50,000, from a name such as n01440764/ILSVRC2012_val_00000293.JPEG or ..._00000293_n01440764.JPEG."""
+    """The number, 1 to 50,000, in a name like n01440764/ILSVRC2012_val_00000293.JPEG or ..._00000293_n01440764.JPEG."""
     number = _VAL_NUMBER.search(str(path).rpartition("/")[2])
     if number is None:
         raise ValueError(f"expected a picture named like ILSVRC2012_val_00000293.JPEG, got {path}")

@@ -1,7 +1,7 @@
-"""Is a picture of none of the classes noticed? Scores from logits, and how well they tell such pictures apart.
+"""Detection of pictures of unknown classes: scores from logits, and how well they separate known from unknown.
 
-Conventions of OpenOOD: pictures of unknown classes are the positives, numbers in percent. AUPR is average precision
-(the step function), which does not flatter as the trapezoid does.
+As in OpenOOD, pictures of unknown classes are the positives, and numbers are in percent. AUPR differs: it is average
+precision (a step function), since the trapezoid of OpenOOD is too optimistic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from testbed.metrics.labels import OWN, targets_are
 from testbed.metrics.softmax import blocks, exponentials, log_softmax
 
 DETECTION = MetricKind("%", HIGHER, 0.0, 100.0)  # areas under curves
-_Z = 1.959964
+_Z = 1.959964  # of a 95 % normal interval
 
 
 def _msp(z: np.ndarray) -> np.ndarray:
@@ -35,14 +35,14 @@ def _entropy(z: np.ndarray) -> np.ndarray:
     return (np.exp(log_p) * log_p).sum(axis=1)
 
 
-# Each is higher for pictures the model takes for one of its classes: energy and entropy have their signs turned.
+# Each is higher for pictures that look like a known class, so energy and entropy are negated.
 SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "msp": _msp,
     "max_logit": _max_logit,
     "energy": _energy,
     "entropy": _entropy,
 }
-# Neither way is better by itself: only scores of known and unknown pictures together say how well a model does.
+# Without a better direction: only the scores of known and unknown pictures together say how well a model does.
 SCORE_KINDS: dict[str, MetricKind] = {
     "msp": MetricKind("", None, 0.0, 1.0),
     "max_logit": MetricKind("logits"),
@@ -52,7 +52,7 @@ SCORE_KINDS: dict[str, MetricKind] = {
 
 
 def familiarity(logits: np.ndarray, score: str) -> np.ndarray:
-    """The score of each picture; higher is more like the known classes."""
+    """The score of each picture; higher means more like the known classes."""
     if score not in SCORES:
         raise ValueError(f"expected a score among {', '.join(SCORES)}, got {score!r}")
     return np.concatenate([SCORES[score](part) for _, part in blocks(logits)])
@@ -60,7 +60,7 @@ def familiarity(logits: np.ndarray, score: str) -> np.ndarray:
 
 @targets_are(OWN)
 def mean_scores(logits: np.ndarray) -> dict[str, Estimate]:
-    """metrics_fn of pictures without labels: the mean of each score. Telling apart needs known pictures too."""
+    """metrics_fn for pictures of unknown classes: the mean of each score. Detection needs known pictures as well."""
     return {f"{name}_mean": mean_estimate(familiarity(logits, name), SCORE_KINDS[name]) for name in SCORES}
 
 
@@ -77,7 +77,10 @@ def detection(known: np.ndarray, unknown: np.ndarray) -> dict[str, Estimate]:
 
 
 def auroc(known: np.ndarray, unknown: np.ndarray) -> Estimate:
-    """The chance that a known picture scores higher than an unknown one; ties count half. Interval of DeLong 1988."""
+    """The probability that a known picture scores higher than an unknown one; ties count half.
+
+    The interval is that of DeLong et al. (1988).
+    """
     known_sorted, unknown_sorted = np.sort(known), np.sort(unknown)
     of_unknown = 1 - _share_below(unknown, known_sorted)
     of_known = _share_below(known, unknown_sorted)
@@ -90,26 +93,29 @@ def auroc(known: np.ndarray, unknown: np.ndarray) -> Estimate:
 
 
 def _share_below(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """For each value the share of `ordered` that is lower; equal ones count half."""
     below = np.searchsorted(ordered, values, side="left")
     not_above = np.searchsorted(ordered, values, side="right")
     return (below + not_above) / (2 * len(ordered))
 
 
 def fpr_at_95(known: np.ndarray, unknown: np.ndarray) -> Estimate:
-    """The share of known pictures turned away at the threshold that turns 95 % of the unknown ones away.
+    """The share of known pictures that are rejected at the threshold that rejects 95 % of the unknown ones.
 
-    The interval takes the threshold as given.
+    Unknown is positive, as in OpenOOD; other repositories define FPR95 with known as positive, and get other numbers.
+    The interval takes the threshold as fixed.
     """
     threshold = np.sort(unknown)[int(np.ceil(0.95 * len(unknown))) - 1]
     return share(int((known <= threshold).sum()), len(known), ERROR)
 
 
 def average_precision(positives: np.ndarray, negatives: np.ndarray) -> Estimate:
-    """Precision averaged over the recall of positives, which score higher. Logit interval of Boyd et al. 2013."""
+    """Average precision of positives, which should score higher, with the logit interval of Boyd et al. (2013)."""
     values = np.concatenate([positives, negatives])
     positive = np.concatenate([np.ones(len(positives)), np.zeros(len(negatives))])
     order = np.argsort(-values, kind="stable")
     values, positive = values[order], positive[order]
+    # Equal scores share one threshold, so precision is taken after the last of them.
     last_of_ties = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)
     hits = np.cumsum(positive)[last_of_ties]
     precision = hits / (last_of_ties + 1)

@@ -1,4 +1,4 @@
-"""Frames that look alike should be seen alike: accuracy on the worst neighbour (pm-k), and flip rates (ImageNet-P)."""
+"""Stability over similar frames: accuracy on the worst neighbour (pm-k) and flip rates (ImageNet-P)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from testbed.metrics.estimate import ERROR, LOWER, Estimate, MetricKind, mean_es
 from testbed.metrics.labels import OWN
 
 FLIP_RATE = ERROR
-TOP5_DISTANCE = MetricKind("", LOWER, 0.0, 15.0)  # summed places that the five best classes move
-RELATIVE_FLIP_RATE = MetricKind("%", LOWER, 0.0)  # 100 is the baseline model; there is no highest
+TOP5_DISTANCE = MetricKind("", LOWER, 0.0, 15.0)  # summed changes of rank of the five best classes
+RELATIVE_FLIP_RATE = MetricKind("%", LOWER, 0.0)  # 100 is the baseline model; there is no upper limit
 
 _NUMBER = re.compile(r"(\d+)\D*$")  # the last number of a file's name
 
@@ -22,9 +22,9 @@ _NUMBER = re.compile(r"(\d+)\D*$")  # the last number of a file's name
 def pm_accuracy(
     correct: np.ndarray, anchors: Sequence[int], neighbours: Sequence[Sequence[int]], k: int = 10
 ) -> dict[str, Estimate]:
-    """pm0: anchors that are right. pm<k>: anchors that are right together with all their neighbours (Shankar 2019).
+    """pm0: the share of correct anchors. pm<k>: of anchors that are correct with all neighbours (Shankar et al. 2019).
 
-    `correct` is per frame; `neighbours` are the frames around each anchor that count, and may be none.
+    `correct` has one value per frame; `neighbours` are the similar frames around each anchor, and may be empty.
     """
     if len(anchors) != len(neighbours):
         raise ValueError(f"pm_accuracy: expected neighbours of {len(anchors)} anchors, got {len(neighbours)}")
@@ -37,7 +37,7 @@ def pm_accuracy(
 
 @dataclass(frozen=True)
 class Frames:
-    """Annotated frames: which groups each may be given, and the neighbours of each anchor."""
+    """Annotations: the groups that are right for each frame, and the neighbours of each anchor."""
 
     labels: Mapping[str, Collection[int]]
     neighbours: Mapping[str, Sequence[str]]
@@ -45,10 +45,10 @@ class Frames:
 
 @dataclass(frozen=True)
 class FrameAccuracy:
-    """metrics_fn: pm0 and pm10 of frames known by their paths' last two parts, each against its own labels.
+    """metrics_fn: pm0 and pm10. Frames are identified by the last two parts of their paths.
 
-    `frames` is a function of the paths, so that annotations are read only when something is measured. Anchors whose
-    own frame is missing (in a limited run) do not count, nor do missing neighbours.
+    `frames` is a function of the paths, so that annotations are read only when they are needed. In a limited run,
+    anchors and neighbours that were not run do not count.
     """
 
     groups: Groups
@@ -68,7 +68,7 @@ class FrameAccuracy:
 
 
 def frame_name(path: str) -> str:
-    """The clip and the frame, whatever folders they lie in."""
+    """<clip>/<frame>, without the folders above."""
     return "/".join(str(path).split("/")[-2:])
 
 
@@ -76,10 +76,10 @@ def frame_name(path: str) -> str:
 
 
 def flip_rate(predictions: np.ndarray, against: str = "previous") -> Estimate:
-    """How often, in percent, the prediction changes within sequences (Hendrycks and Dietterich 2019).
+    """The share of frames, in percent, whose prediction changes (Hendrycks and Dietterich 2019).
 
-    `predictions` is (sequences, frames). Frames are held against the one before or, for noise, whose frames do not
-    follow one another, against the first. The interval treats sequences as independent.
+    `predictions` is (sequences, frames). A frame is compared with the previous one or, for noise, whose frames are
+    independent draws, with the first. The interval treats sequences as independent.
     """
     if predictions.ndim != 2 or predictions.shape[1] < 2:
         raise ValueError(f"flip_rate: expected (sequences, at least 2 frames), got {predictions.shape}")
@@ -90,10 +90,10 @@ def flip_rate(predictions: np.ndarray, against: str = "previous") -> Estimate:
 
 
 def top5_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """How far the five best classes of one frame move in the ranking of another (T5D, Hendrycks and Dietterich 2019).
+    """T5D (Hendrycks and Dietterich 2019): how far the five best classes of a frame move in the ranking of another.
 
-    Both are (frames, 5), the best class first. Each class of the first list counts the places it moves; all places
-    from the sixth on are alike. 0 is the same list, 15 one that shares no class with it.
+    Both arrays are (frames, 5), the best class first. Each class of `first` adds its change of rank; all ranks from the
+    sixth on count as the sixth. 0 means equal lists, 15 lists without a common class.
     """
     same = first[:, :, None] == second[:, None, :]
     place = np.where(same.any(axis=2), same.argmax(axis=2), 5)
@@ -102,9 +102,9 @@ def top5_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FlipRate:
-    """metrics_fn: flip_rate in percent and t5d of sequences, each a folder of frames numbered in their names.
+    """metrics_fn: flip_rate in percent and t5d. A sequence is a folder of frames with numbers in their names.
 
-    A sequence of which frames are missing (in a limited run) does not count.
+    Sequences with missing frames, as in a limited run, do not count.
     """
 
     against: str = "previous"
@@ -123,7 +123,7 @@ class FlipRate:
 
 
 def sequences(image_paths: Sequence[str]) -> list[list[int]]:
-    """The rows of each folder of frames, in the order of their numbers; folders with gaps are left out."""
+    """The rows of each folder, in the order of frame numbers; folders with missing numbers are left out."""
     folders: dict[str, list[tuple[int, int]]] = {}
     for row, path in enumerate(image_paths):
         folder, _, name = str(path).rpartition("/")
@@ -136,15 +136,15 @@ def sequences(image_paths: Sequence[str]) -> list[list[int]]:
 
 
 def _five_best(logits: np.ndarray) -> np.ndarray:
-    """The classes with the highest logits, best first; of equal ones the lower index, as argmax decides."""
+    """The five classes with the highest logits, best first; of equal logits the lower class first, as in argmax."""
     most = min(5, logits.shape[1])
     return np.argsort(-logits, axis=1, kind="stable")[:, :most]
 
 
 def mean_flip_rate(rates: Mapping[str, Estimate], baseline: Mapping[str, float]) -> Estimate:
-    """mFR in percent: each perturbation's flip rate relative to the baseline's (AlexNet's), averaged.
+    """mFR in percent: the mean over perturbations of the flip rate divided by the baseline's (AlexNet's).
 
-    The interval is the average of the ends: perturbations share pictures, and this is never too narrow.
+    The interval is the mean of the ends, which is never too narrow although perturbations share pictures.
     """
     missing = sorted(set(rates) - set(baseline))
     if missing or not rates:

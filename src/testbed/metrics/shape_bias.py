@@ -1,4 +1,4 @@
-"""Shape or texture? What a decision on a cue-conflict stimulus says about an observer (Geirhos et al. 2019)."""
+"""Shape bias: how often decisions on cue-conflict stimuli name the shape, not the texture (Geirhos et al. 2019)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from testbed.stats.intervals import clopper_pearson
 
 @dataclass(frozen=True)
 class CueCounts:
-    """Decisions on stimuli whose shape and texture differ, by which of the two they name. Both is impossible."""
+    """Numbers of decisions for the shape, the texture or neither, on stimuli whose two categories differ."""
 
     shape: int
     texture: int
@@ -36,16 +36,16 @@ class CueCounts:
 
     @property
     def bias(self) -> Estimate:
-        """Percent of shape among decisions for shape or texture; no number where there is no such decision.
+        """shape / (shape + texture) in percent; NaN without any such decision.
 
-        More shape is more like people, and not better by itself.
+        A higher bias is more like people, which does not make it better: the metric has no direction.
         """
         decided = self.shape + self.texture
         return share(self.shape, decided, SHARE) if decided else Estimate(float("nan"), n=0, kind=SHARE)
 
 
 def cue_counts(decisions: np.ndarray, shapes: np.ndarray, textures: np.ndarray) -> CueCounts:
-    """Stimuli whose shape and texture are of one category say nothing and are left out; a missing answer is neither."""
+    """Count decisions. Stimuli with equal shape and texture are left out, and a missing answer counts as neither."""
     decisions, shapes, textures = (np.asarray(a) for a in (decisions, shapes, textures))
     if not len(decisions) == len(shapes) == len(textures):
         raise ValueError(
@@ -59,12 +59,12 @@ def cue_counts(decisions: np.ndarray, shapes: np.ndarray, textures: np.ndarray) 
 
 
 def shape_bias(decisions: np.ndarray, shapes: np.ndarray, textures: np.ndarray) -> Estimate:
-    """The bias pooled over all stimuli, in percent. It is not the mean of the categories' biases."""
+    """The shape bias in percent, pooled over all stimuli as published. It is not the mean of the categories' biases."""
     return cue_counts(decisions, shapes, textures).bias
 
 
 def bias_by_category(decisions: np.ndarray, shapes: np.ndarray, textures: np.ndarray) -> dict[str, Estimate]:
-    """The bias on the stimuli of each shape category; n is the number of decisions for shape or texture."""
+    """The shape bias on the stimuli of each shape category; n is the number of decisions for shape or texture."""
     return {
         name: cue_counts(decisions[rows], shapes[rows], textures[rows]).bias
         for i, name in enumerate(NAMES)
@@ -74,9 +74,9 @@ def bias_by_category(decisions: np.ndarray, shapes: np.ndarray, textures: np.nda
 
 @dataclass(frozen=True)
 class CueConflict:
-    """metrics_fn of the cue-conflict stimuli: mean aggregation in full, sum and max from the same logits."""
+    """metrics_fn for cue-conflict stimuli: all metrics for the mean aggregation, the main ones for sum and max."""
 
-    conditions: tuple[str, ...] = ()  # all trials count
+    conditions: tuple[str, ...] = ()  # as in Accuracy16; empty: all trials count
     targets_are = OWN
 
     def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
@@ -86,7 +86,7 @@ class CueConflict:
     def decided(
         self, logits: np.ndarray, image_paths: Sequence[str], aggregation: str = AGGREGATIONS[0]
     ) -> dict[str, Estimate]:
-        """The pooled bias and its counts, with one way to decide."""
+        """The pooled bias and its counts, with one aggregation."""
         return count_metrics(cue_counts(decide(logits, aggregation), *cues(image_paths)))
 
 
@@ -97,7 +97,7 @@ def cues(image_paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cue_metrics(decisions: np.ndarray, shapes: np.ndarray, textures: np.ndarray) -> dict[str, Estimate]:
-    """Everything that is measured on cue-conflict decisions, whoever made them."""
+    """All metrics of cue-conflict decisions, of a model or of a person."""
     result = count_metrics(cue_counts(decisions, shapes, textures))
     agreeing = shapes == textures
     result["non_conflict_accuracy"] = share_or_none(decisions[agreeing] == shapes[agreeing])
@@ -107,7 +107,7 @@ def cue_metrics(decisions: np.ndarray, shapes: np.ndarray, textures: np.ndarray)
 
 
 def count_metrics(counts: CueCounts) -> dict[str, Estimate]:
-    """The pooled bias, and how many stimuli were named by their shape, by their texture, by neither."""
+    """The pooled bias, and the numbers of decisions for the shape, the texture and neither."""
     return {
         "shape_bias": counts.bias,
         "shape_correct": _count(counts.shape, counts.stimuli),
@@ -117,6 +117,7 @@ def count_metrics(counts: CueCounts) -> dict[str, Estimate]:
 
 
 def _count(hits: int, n: int) -> Estimate:
+    """A count with the interval of its share, scaled to counts."""
     if n == 0:
         return Estimate(float(hits), n=0, kind=COUNT)
     low, high = clopper_pearson(hits, n)

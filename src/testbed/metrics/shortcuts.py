@@ -1,4 +1,4 @@
-"""Does a model look at the object, or at what often stands beside it? Watermarks, spurious features, edits."""
+"""Reliance on shortcuts: watermarks (ImageNet-W), spurious features, edited surroundings (ImageNet-E)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from testbed.metrics.estimate import ERROR, SHARE, Estimate, mean_estimate, shar
 from testbed.metrics.labels import COLUMNS, targets_are
 from testbed.metrics.softmax import log_sum_exp
 
-CARTON = 478  # the class whose training pictures often carry a watermark
+CARTON = 478  # the class whose training pictures often have a watermark
 
 
 def probability(logits: np.ndarray, column: int | np.ndarray) -> np.ndarray:
-    """The softmax of one column, or of one column per row."""
+    """The softmax probability of one column, or of one column for each row."""
     chosen = np.asarray(logits[np.arange(len(logits)), column], dtype=np.float64)
     return np.exp(chosen - log_sum_exp(logits))
 
@@ -27,7 +27,7 @@ def probability(logits: np.ndarray, column: int | np.ndarray) -> np.ndarray:
 def carton(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     """metrics_fn: accuracy, top1_carton on pictures of cartons, and p_carton, the mean probability of that class.
 
-    Neither way is better for the last two: a watermark raises both. Their gaps to clean pictures tell.
+    The last two have no better direction, since a watermark raises both: their gaps to clean pictures are the result.
     """
     result = classification(logits, targets)
     if not result:
@@ -43,7 +43,7 @@ def carton(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
 
 
 def class_of_feature(image_paths: Sequence[str]) -> np.ndarray:
-    """The class whose spurious feature a picture shows: the third word of its folder's name, as published."""
+    """The class whose spurious feature a picture shows: the third word of its folder's name, as distributed."""
     folders = [str(path).split("/")[-2] if "/" in str(path) else "" for path in image_paths]
     try:
         return np.array([int(folder.split("_")[2]) for folder in folders], dtype=np.int64)
@@ -54,11 +54,11 @@ def class_of_feature(image_paths: Sequence[str]) -> np.ndarray:
 
 
 def spurious_feature(logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
-    """metrics_fn: how often, and with what mean probability, pictures are taken for a class that is not in them."""
+    """metrics_fn: how often, and with what mean probability, pictures are classified as the class of their feature."""
     of_class = class_of_feature(image_paths)
-    taken = np.asarray(logits).argmax(axis=1) == of_class
+    predicted_as_class = np.asarray(logits).argmax(axis=1) == of_class
     return {
-        "taken_for_class": share(int(taken.sum()), len(taken), ERROR),
+        "taken_for_class": share(int(predicted_as_class.sum()), len(predicted_as_class), ERROR),
         "p_class": mean_estimate(100 * probability(logits, of_class), ERROR),
     }
 
@@ -68,7 +68,7 @@ def spurious_feature(logits: np.ndarray, image_paths: Sequence[str]) -> dict[str
 
 @targets_are(COLUMNS)
 def accuracy_by_folder(logits: np.ndarray, targets: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
-    """metrics_fn: top1 over all edited pictures and in each folder of edits; `ori` holds the pictures as they were."""
+    """metrics_fn: top1 over all edited pictures, and in each folder; `ori` is the folder of unedited pictures."""
     folders = np.array([str(path).split("/")[0] for path in image_paths])
     right = np.asarray(logits).argmax(axis=1) == targets
     edited = folders != "ori"

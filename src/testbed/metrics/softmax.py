@@ -1,4 +1,4 @@
-"""Softmax of logits in float64, in blocks of rows: a thousand classes need no second copy of the whole set."""
+"""Softmax of logits in float64, computed in blocks of rows, so that the whole set is never copied to float64."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_ELEMENTS_AT_ONCE = 4_000_000  # logits turned to float64 at a time
+_ELEMENTS_AT_ONCE = 4_000_000  # logits converted to float64 at a time: 32 MB
 
 
 def row_blocks(n: int, columns: int) -> Iterator[slice]:
@@ -18,13 +18,13 @@ def row_blocks(n: int, columns: int) -> Iterator[slice]:
 
 
 def blocks(logits: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """The logits in such blocks, each with its rows. A memory-mapped file is read block by block."""
+    """(rows, logits of these rows), block by block; a memory-mapped file is read in the same steps."""
     for rows in row_blocks(*logits.shape):
         yield rows, logits[rows]
 
 
 def exponentials(rows: np.ndarray, temperature: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The highest of logits / temperature in each row, what the others are less it, and exp of that; all in float64."""
+    """With z = logits / temperature: (max z of each row, z - max z, exp(z - max z)), all in float64."""
     shifted = rows.astype(np.float64)
     if temperature != 1:
         shifted /= temperature
@@ -34,7 +34,7 @@ def exponentials(rows: np.ndarray, temperature: float = 1.0) -> tuple[np.ndarray
 
 
 def log_softmax(rows: np.ndarray, temperature: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities and log-sum-exp of rows of logits / temperature, as one block."""
+    """(log-probabilities, log-sum-exp) of logits / temperature, without splitting into blocks."""
     highest, log_p, powers = exponentials(rows, temperature)
     log_total = np.log(powers.sum(axis=1))
     log_p -= log_total[:, None]
@@ -42,7 +42,7 @@ def log_softmax(rows: np.ndarray, temperature: float = 1.0) -> tuple[np.ndarray,
 
 
 def log_sum_exp(logits: np.ndarray) -> np.ndarray:
-    """(n,) log of the sum of exp(logits): the negative energy."""
+    """log(sum(exp(logits))) of each row: the negative energy."""
     total = np.empty(len(logits))
     for rows, part in blocks(logits):
         highest, _, powers = exponentials(part)
@@ -51,16 +51,17 @@ def log_sum_exp(logits: np.ndarray) -> np.ndarray:
 
 
 def confidence(logits: np.ndarray) -> np.ndarray:
-    """(n,) the largest probability of each row."""
+    """The largest probability of each row."""
     largest = np.empty(len(logits))
     for rows, part in blocks(logits):
+        # The largest term is exp(0) = 1.
         largest[rows] = 1 / exponentials(part)[2].sum(axis=1)
     return largest
 
 
 @dataclass(frozen=True, eq=False)
 class Softmax:
-    """The softmax of a set's logits at one temperature. Sums in float64: entropies of 1e-9 are told apart."""
+    """The softmax of a set's logits at one temperature. Entropies are summed in float64, so that 1e-9 is resolved."""
 
     probabilities: np.ndarray  # (n, K) float32
     confidence: np.ndarray  # (n,) the largest probability

@@ -1,1 +1,1 @@
-"""From a name to a network: model strings, weights, ready-made parts, and the classifier that attacks see."""
+"""From a model's name to its network: model strings, weights, ready-made parts, and the classifier that runs."""

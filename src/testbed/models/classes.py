@@ -1,4 +1,4 @@
-"""Which of a model's outputs are a setting's classes: by wnid where the model tells its own, never by place alone."""
+"""Which outputs of a model are the classes of a setting: by wnid where the model declares its own classes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from testbed.errors import ModelError
 
 
 def lacks_classes(model: Model) -> bool:
-    """Whether some of ImageNet's 1000 classes are not among the model's own."""
+    """Whether the model declares its classes and they do not include all of ImageNet's 1000."""
     return model.classes is not None and UNKNOWN in _own_columns(model)
 
 
 def columns_for(model: Model, setting: EvalSetting) -> tuple[int, ...] | None:
-    """The outputs that are the setting's classes, in the setting's order; UNKNOWN where the model lacks one.
+    """The output of each class of the setting, in the setting's order; UNKNOWN for a class that the model lacks.
 
-    None stands for all outputs as they come.
+    None means all outputs in their own order.
     """
     wanted = None if setting.class_sublist is None else tuple(setting.class_sublist)
     if model.classes is None and model.columns is None:
@@ -29,14 +29,15 @@ def columns_for(model: Model, setting: EvalSetting) -> tuple[int, ...] | None:
             f"model '{model.name}' gives {len(own)} classes, but the setting '{setting.name}' "
             f"asks for class {max(wanted)}"
         )
-    found = tuple(own[c] for c in wanted)
-    missing = found.count(UNKNOWN)
-    if missing == len(found) or (missing and model.missing_classes == "refuse"):
+    columns = tuple(own[c] for c in wanted)
+    missing = columns.count(UNKNOWN)
+    # A model that knows none of the classes cannot be scored, whatever it declares.
+    if missing == len(columns) or (missing and model.missing_classes == "refuse"):
         raise ModelError(
-            f"model '{model.name}' lacks {missing} of the {len(found)} classes of '{setting.name}': run it on a "
+            f"model '{model.name}' lacks {missing} of the {len(columns)} classes of '{setting.name}': run it on a "
             "setting whose class_sublist holds only classes it knows, or declare it with missing_classes='never'"
         )
-    return found
+    return columns
 
 
 def _own_columns(model: Model) -> tuple[int, ...]:

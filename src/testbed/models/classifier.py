@@ -1,4 +1,4 @@
-"""A loaded model on a device, and the function from images in [0, 1] to logits that attacks see."""
+"""A loaded model on a device, and the classifier from images in [0, 1] to logits that settings and attacks call."""
 
 from __future__ import annotations
 
@@ -46,21 +46,22 @@ class LoadedModel:
             self.network = self.network.eval().to(self.device)
             if self.channels_last:
                 self.network = self.network.to(memory_format=torch.channels_last)
+        # Before torch.compile, whose wrapper renames the tensors.
         self.weights_sha256 = state_sha256(self.network)
-        self.fits: dict[str, int] = {}  # by setting: the largest batch that did, once memory has run out
+        self.fits: dict[str, int] = {}  # setting -> the largest batch that fitted, once memory has run out
         if options.compile and isinstance(self.network, nn.Module):
             self.network = torch.compile(self.network)
 
     def entry_batch_size(self, setting: EvalSetting, options: RunOptions) -> int:
-        """The batch size asked for: the run's, or else the entry's own."""
+        """The batch size that was asked for: the run's option, or else the entry's."""
         return options.batch_size or self.entry.batch_size_for(setting)
 
     def batch_size(self, setting: EvalSetting, options: RunOptions) -> int:
-        """The batch size in use: smaller than asked for where memory has run out."""
+        """The batch size in use: smaller than asked for once memory has run out."""
         return min(self.entry_batch_size(setting, options), self.fits.get(setting.name, 2**31))
 
     def facts(self) -> dict[str, Any]:
-        """What the provenance of a result says about the model."""
+        """What the provenance of a result records about the model."""
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
         return {
             "weights_sha256": self.weights_sha256,
@@ -74,32 +75,34 @@ class LoadedModel:
 
 
 def _load(entry: Model, options: RunOptions) -> Any:
+    """The entry's network with its weights, or with those of the checkpoint."""
     checkpoint = options.checkpoint or entry.checkpoint
     path = Path(checkpoint).expanduser() if checkpoint else None
     try:
         with checkpoint_override(path) as already_loaded:
             network = entry.classifier_loader()
+            # A loader that uses `with_weights` has loaded the checkpoint itself; any other has loaded its own weights.
             if path is not None and not already_loaded():
                 network = load_checkpoint(network, path)
         return network
     except TestbedError as error:
         how = hint(entry.name, registry_folders(options.registry)) if isinstance(error, MissingWeights) else ""
         raise ModelError(f"model '{entry.name}' cannot be loaded: {error}{how}") from error
-    except Exception as error:  # loaders are the users' own code
+    except Exception as error:  # loaders are users' code, so anything may be raised
         raise ModelError(f"model '{entry.name}' cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 class Classifier(nn.Module):
-    """Images in [0, 1] -> logits of one setting's classes: normalise, classify, take the columns."""
+    """Images in [0, 1] -> logits of one setting's classes: normalise, classify, select the columns."""
 
     def __init__(self, loaded: LoadedModel, setting: EvalSetting) -> None:
         super().__init__()
-        self._loaded = loaded  # kept out of the module tree: it is shared between settings
+        self._loaded = loaded  # a plain object, so the network is no submodule: it is shared between settings
         self._setting = setting
         self._normalise = _normalisation(loaded.entry.normalization, loaded.device)
-        self.image_ids: Sequence[str] = ()  # of the batch at hand, for a classify function that draws random numbers
+        self.image_ids: Sequence[str] = ()  # of the current batch; they seed a classify function's rng
         columns = columns_for(loaded.entry, setting)
-        # Columns of the model's own outputs, which is what a classify function counts in too.
+        # Columns of the model's own outputs: a classify function gets the same numbers.
         self._class_sublist = None if columns is None else tuple(c for c in columns if c != UNKNOWN)
         self._columns = self._order = None
         if self._class_sublist is not None and "class_sublist" not in loaded.entry.classify_arguments:
@@ -109,7 +112,7 @@ class Classifier(nn.Module):
 
     @property
     def entry(self) -> Model:
-        """What was declared of the model: its normalisation, its layers."""
+        """The registry entry, with the model's normalisation and layer names."""
         return self._loaded.entry
 
     @property
@@ -147,10 +150,10 @@ class Classifier(nn.Module):
         return logits
 
     def _random(self, images: torch.Tensor) -> BatchRandom:
-        """Seeded by image id, and afresh at every call: the classifier is one fixed function.
+        """Random numbers for a classify function, seeded by image id at each call: the classifier is deterministic.
 
-        Attacks ask for gradients of parts of a batch; there all images share one draw, so that none depends on the
-        others. The numbers are not those a perturbation of the same image draws.
+        Attacks call it with parts of a batch, whose ids are not known here. All images then share one draw, so that no
+        image depends on the others. The key differs from a perturbation's, so the two draws are independent.
         """
         key = f"{self._setting.noise_key}|classify"
         if images.requires_grad or len(self.image_ids) != len(images):
@@ -159,7 +162,7 @@ class Classifier(nn.Module):
 
 
 def _places_with_gaps(columns: Sequence[int]) -> list[int]:
-    """The place of each column among the known ones; one past their end for an unknown one."""
+    """For each column its place among the known ones; the number of known ones for an UNKNOWN column."""
     known = [c for c in columns if c != UNKNOWN]
     places = iter(range(len(known)))
     return [len(known) if c == UNKNOWN else next(places) for c in columns]
@@ -178,6 +181,7 @@ def _normalisation(normalization: Any, device: torch.device) -> Any:
 
 
 def _as_matrix(logits: Any, n: int, name: str) -> torch.Tensor:
+    """A network's output as a tensor (n, classes). Hugging Face models return an object with `logits`."""
     logits = getattr(logits, "logits", logits)
     if not isinstance(logits, torch.Tensor):
         try:
@@ -190,7 +194,7 @@ def _as_matrix(logits: Any, n: int, name: str) -> torch.Tensor:
 
 
 def _kind(value: Any) -> str:
-    """What came instead of a tensor: a training head beside the logits, a dictionary of outputs."""
+    """Describes an output that is no tensor, such as a tuple with an auxiliary head, or a dictionary."""
     if isinstance(value, dict):
         return f"a dict with {', '.join(map(str, value))}"
     parts = f" of {', '.join(type(part).__name__ for part in value)}" if isinstance(value, tuple | list) else ""

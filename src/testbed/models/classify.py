@@ -1,4 +1,4 @@
-"""Ready-made `classify` functions for a Model: votes under noise, and the average over a picture and its mirror."""
+"""Ready-made `classify` functions for a Model: randomised smoothing, and the mean over a picture and its mirror."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def smoothed(
     std: Sequence[float] = (1.0, 1.0, 1.0),
     gradient_draws: int = 8,
 ) -> Callable[..., Any]:
-    """Randomised smoothing (Cohen et al. 2019): how many of `votes` noisy copies go to each class.
+    """Randomised smoothing (Cohen et al. 2019): the number of votes for each class among `votes` noisy copies.
 
-    `sigma` is the noise in pixel values from 0 to 1. Where the Model has a normalization, `std` must be that one's,
-    since classify sees images after it. Of a class_sublist, only its classes are voted on. Votes have no gradient: an
-    attack follows the logarithm of the mean probability over `gradient_draws` copies (Salman et al. 2019).
+    `sigma` is the noise in pixel values from 0 to 1. classify gets normalised images, so `std` must be that of the
+    Model's normalization if it has one. With a class_sublist only its classes get votes. Votes have no gradient: for an
+    attack the output is the logarithm of the mean probability over `gradient_draws` copies (Salman et al. 2019).
     """
     for label, value in (("sigma", sigma), *((f"std[{i}]", s) for i, s in enumerate(std))):
         if not value > 0:
@@ -45,7 +45,9 @@ def smoothed(
             return logits.unflatten(0, (len(images), copies))
 
         if images.requires_grad:
+            # An image that asks for its gradient is being attacked.
             mean = noisy_logits(gradient_draws).float().softmax(dim=-1).mean(dim=1)
+            # A probability of 0 in float32 would give -inf, and a gradient of NaN.
             return mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
         step = max(1, batch // len(images))
         counts: Any = 0

@@ -1,4 +1,4 @@
-"""Penultimate features of a network, caught while it classifies: no second pass."""
+"""Penultimate features of a network, recorded by hooks while it classifies, without a second forward pass."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ _HEADS = (nn.Linear, nn.Conv2d)
 
 
 class FeatureWatch:
-    """The penultimate features of a network's last call: the output of the entry's `feature_layer`, or else what
-    goes into the last linear or convolutional layer; averaged over places and tokens to one row per image."""
+    """Records the penultimate features of a forward pass, one row per image.
+
+    They are the output of the entry's `feature_layer` or, without one, the input of the last linear or convolutional
+    layer that runs. Maps are averaged over positions, and sequences over tokens.
+    """
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._name = loaded.entry.name
+        # A compiled module keeps the network, under its own layer names, as _orig_mod.
         self._network = getattr(loaded.network, "_orig_mod", loaded.network)
         self._layer = loaded.entry.feature_layer
         self._seen: Any = None
@@ -36,6 +40,7 @@ class FeatureWatch:
                 if name == self._layer:
                     handles.append(module.register_forward_hook(self._keep_output))
                 elif self._layer is None and isinstance(module, _HEADS):
+                    # Every candidate is watched: the last one called wins, which need not be the last one declared.
                     handles.append(module.register_forward_pre_hook(self._keep_input))
         try:
             yield
@@ -50,7 +55,8 @@ class FeatureWatch:
         self._seen = output
 
     def features(self, n: int) -> torch.Tensor:
-        """(n, d) of the call that was just watched."""
+        """(n, d) features of the forward pass that was just watched."""
+        # Forgotten at once, so that a pass that records nothing cannot return the features of the one before.
         seen, self._seen = self._seen, None
         if not isinstance(seen, torch.Tensor) or len(seen) != n:
             raise ModelError(

@@ -1,4 +1,4 @@
-"""Modules that were given from outside keep their modes."""
+"""Leaves the training mode of a user's module as it was."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 @contextmanager
-def modes_kept(given: Iterable[Any]) -> Iterator[None]:
-    """Whatever is trained or frozen is left so, layer by layer: `module.train()` would also thaw frozen layers."""
+def modes_kept(modules: Iterable[Any]) -> Iterator[None]:
+    """Restore `training` of every layer at the end. One `module.train()` would switch frozen layers to training too."""
     from torch import nn
 
-    layers = [layer for module in given if isinstance(module, nn.Module) for layer in module.modules()]
+    layers = [layer for module in modules if isinstance(module, nn.Module) for layer in module.modules()]
     modes = [layer.training for layer in layers]
     try:
         yield

@@ -1,6 +1,6 @@
-"""Preprocessing as data, read from what others ship with their models: torchvision transforms, Hugging Face processors.
+"""Reads torchvision transforms and Hugging Face processors as StandardTransform and StandardNormalization.
 
-Read by attributes and class names, so that neither torchvision nor transformers is imported.
+They are recognised by attributes and class names, so that neither torchvision nor transformers is imported.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Preprocessing:
 
 
 def read_processor(processor: Any) -> Preprocessing | None:
-    """What a processor does, or None where only running it would tell."""
+    """The preprocessing that a processor does; None if it cannot be expressed as data."""
     if hasattr(processor, "image_mean") and hasattr(processor, "image_std"):
         return _hugging_face(processor)
     if all(hasattr(processor, name) for name in ("resize_size", "crop_size", "mean", "std", "interpolation")):
-        # The preset that comes with torchvision's weights.
+        # ImageClassification, the preset of torchvision's weights.
         transform = _transform(_size(processor.resize_size), _size(processor.crop_size), processor.interpolation)
         return Preprocessing(transform, _normalization(processor.mean, processor.std))
     steps = getattr(processor, "transforms", None)
@@ -39,6 +39,7 @@ def read_processor(processor: Any) -> Preprocessing | None:
 
 
 def _hugging_face(processor: Any) -> Preprocessing | None:
+    # StandardNormalization is for pixels from 0 to 1, so a processor with another scale cannot be expressed.
     if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-6:
         return None
     resize = _size(getattr(processor, "size", None)) if getattr(processor, "do_resize", True) else None
@@ -48,7 +49,7 @@ def _hugging_face(processor: Any) -> Preprocessing | None:
     portion = getattr(processor, "crop_pct", None)
     if portion is not None:
         if not isinstance(resize, int) or getattr(processor, "crop_size", None) is not None:
-            return None  # PoolFormer's, which resizes in another way
+            return None  # PoolFormer's processor, which resizes in another way
         resize, crop = _convnext_sizes(resize, portion)
     if resize is None and crop is None:
         return None
@@ -58,22 +59,22 @@ def _hugging_face(processor: Any) -> Preprocessing | None:
 
 
 def _convnext_sizes(size: int, portion: float) -> tuple[Size, Size]:
-    """ConvNextImageProcessor crops that portion of the picture below 384 pixels, and squashes it from there on."""
+    """(resize, crop) of ConvNextImageProcessor: it crops `portion` for sizes below 384 pixels, else it squashes."""
     return (int(size / portion), size) if size < 384 else ((size, size), None)
 
 
 def _pipeline(steps: Sequence[Any]) -> Preprocessing | None:
-    """A Compose of Resize, CenterCrop, Normalize, in this order and each at most once; None for anything else."""
-    found: dict[str, Any] = {}
+    """A Compose of Resize, CenterCrop and Normalize, in this order and each at most once; None for any other."""
+    by_kind: dict[str, Any] = {}
     for step in steps:
         kind = type(step).__name__
-        if kind in ("Resize", "CenterCrop", "Normalize") and kind not in found:
-            found[kind] = step
+        if kind in ("Resize", "CenterCrop", "Normalize") and kind not in by_kind:
+            by_kind[kind] = step
         elif kind not in _HARMLESS:
             return None
-    if [k for k in ("Resize", "CenterCrop", "Normalize") if k in found] != list(found) or len(found) < 2:
+    if [k for k in ("Resize", "CenterCrop", "Normalize") if k in by_kind] != list(by_kind) or len(by_kind) < 2:
         return None
-    resize, crop, normalize = (found.get(kind) for kind in ("Resize", "CenterCrop", "Normalize"))
+    resize, crop, normalize = (by_kind.get(kind) for kind in ("Resize", "CenterCrop", "Normalize"))
     transform = _transform(
         _size(resize.size) if resize is not None else None,
         _size(crop.size) if crop is not None else None,
@@ -93,7 +94,7 @@ def _normalization(mean: Sequence[Any], std: Sequence[Any]) -> StandardNormaliza
 
 
 def _size(size: Any) -> Size:
-    """A side, (height, width), {"height", "width"} or {"shortest_edge"} in the words of StandardTransform."""
+    """A size for StandardTransform, from a side, (height, width), {"height", "width"} or {"shortest_edge"}."""
     if size is None or isinstance(size, int):
         return size
     if not isinstance(size, list | tuple):
@@ -104,12 +105,12 @@ def _size(size: Any) -> Size:
 
 
 def _part(size: Any, name: str) -> Any:
-    """An entry of a dictionary, or an attribute of the class that newer processors use."""
+    """An entry of a dictionary, or the attribute of the SizeDict that newer processors use."""
     return size.get(name) if hasattr(size, "get") else getattr(size, name, None)
 
 
 def _interpolation(given: Any) -> str:
-    """The name of a torchvision InterpolationMode, a PIL filter or a filter's number; bilinear where none is told."""
+    """The name of a torchvision InterpolationMode, a PIL filter or a filter's number; bilinear for None."""
     if given is None:
         return "bilinear"
     value = getattr(given, "value", given)

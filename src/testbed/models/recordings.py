@@ -1,6 +1,6 @@
-"""What `eval.py --record` keeps beside the logits, of any setting: penultimate features, rotation logits.
+"""The arrays that `eval.py --record` stores beside the logits of any setting: penultimate features, rotation logits.
 
-A setting's own probe is part of the setting; a recording is asked for by the run. Label-free estimation reads both.
+A probe is declared by a setting, a recording is asked for by a run. Label-free estimation reads both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from testbed.options import RunOptions, stored_model_name
 
 
 class Recordings:
-    """Calls the classifier, and returns what was asked for beside its logits."""
+    """Calls the classifier and returns its logits with the arrays that the run asks for."""
 
     def __init__(self, loaded: LoadedModel, options: RunOptions) -> None:
         self._watch = FeatureWatch(loaded) if options.arrays else None
@@ -35,6 +35,7 @@ class Recordings:
             recorded = {"features": features}
             if self._head is not None:
                 views = [features]
+                # Three further forward passes; the upright view is the one just seen.
                 for quarters in (1, 2, 3):
                     classifier(turned(images, quarters))
                     views.append(self._watch.features(len(images)))

@@ -1,6 +1,7 @@
-"""The four-way rotation head: a linear layer on a frozen classifier's features that tells how a picture is turned.
+"""The rotation head: a linear layer on a frozen classifier's features that predicts how a picture is turned.
 
-Its accuracy falls with the classifier's own (Deng et al., 2021). engine/rotation_training.py trains it.
+On shifted data its accuracy falls with the classifier's own (Deng et al. 2021), and it needs no labels.
+engine/rotation_training.py trains it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TURNS = 4
 
 
 def turned(images: torch.Tensor, quarters: int) -> torch.Tensor:
-    """Counter-clockwise by quarter turns: 90 degrees is a flip of the columns, then a transposition."""
+    """Images turned counter-clockwise by a number of quarter turns."""
     return torch.rot90(images, quarters, dims=(2, 3))
 
 
@@ -36,7 +37,7 @@ def head_path(results: Path, model: str) -> Path:
 
 
 def save_head(path: Path, head: RotationHead, weights_sha256: str | None, trained_on: str, **how: object) -> None:
-    """`how` it was trained (epochs, seed, limit) goes into the file with what it was trained on."""
+    """Write a head. `trained_on` and `how` (epochs, seed, limit) go into the file's metadata."""
     from safetensors.torch import save_file
 
     facts = {"weights_sha256": weights_sha256 or "", "trained_on": trained_on, **how}
@@ -46,7 +47,7 @@ def save_head(path: Path, head: RotationHead, weights_sha256: str | None, traine
 
 
 def read_head(path: Path, model: str, weights_sha256: str | None, checkpoint: str | None = None) -> RotationHead:
-    """The head that was trained for just these weights of the registered `model`."""
+    """The head that was trained on exactly these weights of the registered `model`; an error for other weights."""
     from safetensors import safe_open
 
     weights = f" --checkpoint {shlex.quote(checkpoint)}" if checkpoint else ""
@@ -63,7 +64,7 @@ def read_head(path: Path, model: str, weights_sha256: str | None, checkpoint: st
 
 
 def head_facts(path: Path) -> dict[str, str]:
-    """The checksum of the head's numbers, and how it was trained; nothing where there is none."""
+    """The checksum of a head's tensors and how it was trained, for the provenance; empty where there is no head."""
     from safetensors import safe_open
 
     if not path.is_file():
@@ -73,5 +74,5 @@ def head_facts(path: Path) -> dict[str, str]:
         about = dict(file.metadata() or {})
         for name in sorted(file.keys()):
             digest.update(file.get_tensor(name).tobytes())
-    about.pop("weights_sha256", None)  # the evaluation has its own
+    about.pop("weights_sha256", None)  # the evaluation records it already
     return {"sha256": digest.hexdigest(), **about}

@@ -1,4 +1,4 @@
-"""What is worth keeping between runs whatever the results folder: small files in the user's cache folder."""
+"""Small files in the user's cache folder, kept between runs and shared by all results folders."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ def user_cache(part: str) -> Path:
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Written aside, then renamed. Where nothing can be written, it is simply made again next time."""
+    """Write a cache file under a temporary name, then rename it. A failure is ignored: the content is made again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # The process id keeps two workers that write the same file apart.
         aside = path.with_name(f"{path.name}.{os.getpid()}")
         aside.write_bytes(content)
         aside.replace(path)

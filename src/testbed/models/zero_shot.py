@@ -1,4 +1,4 @@
-"""Zero-shot classifiers: class names in sentences, and a CLIP model that says which sentence a picture is nearest.
+"""Zero-shot classifiers: a CLIP model compares a picture with sentences that contain the class names.
 
 `zero_shot("ViT-B-32/openai", prompts="file.json")` is the classifier_loader of an entry; the model string
 `open_clip:ViT-B-32/openai` needs no entry. open_clip is optional: the extra `clip`.
@@ -19,19 +19,19 @@ from typing import Any
 from testbed.errors import EntryError, ModelError, UnknownName, near_names
 from testbed.models.weights import with_weights
 
-# How the sentences of one class become one answer:
+# What is averaged over the sentences of one class:
 AVERAGES = (
-    "embeddings",  # of the text embeddings at length 1, brought to length 1 again (OpenAI)
-    "raw-embeddings",  # of the text embeddings as they come, brought to length 1 once (the ImageNet testbed of 2020)
-    "logits",  # of the sentences' logits
-    "probabilities",  # of the probabilities that each template gives over the classes
+    "embeddings",  # text embeddings of length 1; the mean is normalised again (OpenAI)
+    "raw-embeddings",  # text embeddings as computed; only the mean is normalised (the ImageNet Testbed of 2020)
+    "logits",  # the sentences' logits
+    "probabilities",  # the probabilities over classes that each template gives
 )
 _WNID = re.compile(r"n\d{8}")
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Class names in the order of the outputs, sentences with a {} for the name, and the wnids where they are known."""
+    """Class names in the order of the outputs, templates with {} for the name, and the classes' wnids if known."""
 
     names: tuple[str, ...]
     templates: tuple[str, ...]
@@ -49,10 +49,10 @@ class Prompts:
 
 
 def read_prompts(path: str | os.PathLike[str]) -> Prompts:
-    """{"classes": {"n01440764": "tench", ...} or ["tench", ...], "templates": ["a photo of a {}.", ...]}"""
+    """Prompts from JSON: {"classes": {"n01440764": "tench", ...} or ["tench", ...], "templates": ["a {}.", ...]}"""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        classes, templates = found["classes"], tuple(found["templates"])
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        classes, templates = content["classes"], tuple(content["templates"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EntryError(
             f"prompts {path}: expected a JSON file with 'classes' and 'templates': {type(error).__name__}: {error}"
@@ -66,7 +66,7 @@ def read_prompts(path: str | os.PathLike[str]) -> Prompts:
 
 
 def imagenet_prompts() -> Prompts:
-    """The 1000 class names and 80 templates that open_clip carries (OpenAI's)."""
+    """OpenAI's 1000 class names and 80 templates, which open_clip contains."""
     clip = open_clip()
     return Prompts(tuple(clip.IMAGENET_CLASSNAMES), tuple(t("{}") for t in clip.OPENAI_IMAGENET_TEMPLATES))
 
@@ -74,7 +74,7 @@ def imagenet_prompts() -> Prompts:
 def zero_shot(
     name: str, prompts: str | os.PathLike[str] | None = None, average: str = "embeddings"
 ) -> Callable[[], Any]:
-    """The loader of open_clip's model `architecture/weights` as a classifier; of ImageNet's classes without prompts."""
+    """A loader of open_clip's `architecture/weights` as a classifier; without prompts, of ImageNet's classes."""
     if average not in AVERAGES:
         raise EntryError(f"zero-shot {name}: average must be one of {', '.join(AVERAGES)}, got {average!r}")
 
@@ -83,9 +83,9 @@ def zero_shot(
 
         clip = open_clip()
         arch, tag, config = clip_weights(name)
-        # Weights trained with QuickGELU need it, and open_clip itself only warns.
+        # Weights trained with QuickGELU need it; open_clip only warns where it is missing.
         quick = bool(config.get("quick_gelu"))
-        logging.disable(logging.WARNING)  # which would say that the weights are random
+        logging.disable(logging.WARNING)  # open_clip warns that the weights are random; they are loaded below
         try:
             bare = clip.create_model(arch, pretrained_text=False, force_quick_gelu=quick)
         finally:

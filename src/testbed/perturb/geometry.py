@@ -1,6 +1,6 @@
-"""Shifts of shape: bright strokes on a dark ground moved, turned, thinned or thickened.
+"""Geometric changes of bright strokes on a dark ground: moved, rotated, thinner or thicker.
 
-Each function takes a level and returns a perturbation of one float image (channels, height, width) in [0, 1].
+Each function takes a magnitude and returns a perturbation of one float image (channels, height, width) in [0, 1].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RandomPerturbation = Callable[["Tensor", np.random.Generator], "Tensor"]
 
 
 def translation(pixels: int) -> RandomPerturbation:
-    """Move the image by whole pixels up, down, left or right; what comes in is black."""
+    """Move the image by whole pixels up, down, left or right; pixels from outside are black."""
     if pixels < 0:
         raise ValueError(f"translation: expected pixels of at least 0, got {pixels}")
 
@@ -36,7 +36,7 @@ def translation(pixels: int) -> RandomPerturbation:
 
 
 def rotation(degrees: float) -> RandomPerturbation:
-    """Turn the image about its centre, to the left or to the right; the corners that come in are black."""
+    """Rotate the image about its centre, to the left or to the right; pixels from outside are black."""
 
     def rotate(image: Tensor, rng: np.random.Generator) -> Tensor:
         from scipy import ndimage
@@ -74,14 +74,14 @@ def thicker_strokes(radius: float) -> Perturbation:
 
 
 def _overlap(offset: int, length: int) -> tuple[slice, slice]:
-    """Where the moved image lies along one axis, and which part of the image lies there."""
+    """Along one axis: the range that the moved image covers, and the range of the image that is moved there."""
     kept = max(length - abs(offset), 0)
     to, from_ = max(offset, 0), max(-offset, 0)
     return slice(to, to + kept), slice(from_, from_ + kept)
 
 
 def _disc(radius: float) -> np.ndarray:
-    """A footprint for scipy, one channel deep: the pixels within `radius` of the middle one."""
+    """A footprint for scipy's morphology: the pixels within `radius` of the middle one, in one channel."""
     if radius < 0:
         raise ValueError(f"stroke width: expected a radius of at least 0, got {radius}")
     reach = int(radius)

@@ -1,8 +1,8 @@
-"""Meta sets: many versions of one image set, each changed by three operations drawn by its number.
+"""Meta sets: many versions of one image set, each changed by three operations that its number selects.
 
-An accuracy estimator is fitted on such sets (Deng and Zheng, CVPR 2021). Operations, magnitudes and rounding are those
-of the authors' generator for CIFAR-10 with imgaug 0.4.0: bytes in, bytes out, magnitudes drawn for every image. Which
-sets were drawn there is not known (the choice is not seeded); here set 7 is the same everywhere.
+Accuracy estimators are fitted on such sets (Deng and Zheng, CVPR 2021). Operations, magnitudes and rounding are those
+of the authors' generator for CIFAR-10 with imgaug 0.4.0: bytes in, bytes out, magnitudes drawn for every image. Their
+choice of operations is not seeded, so their sets cannot be made again; here set 7 is the same everywhere.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 LENGTH = 3  # operations in a recipe
 CUTOFF = (0, 20)  # percent of the values at either end, whole numbers
 FACTOR = (0.1, 1.9)
-CHANNELS_APART = 0.2  # how often multiply draws a factor for every channel
+CHANNELS_APART = 0.2  # share of the images for which multiply draws a factor for every channel
 COLOUR = (0.0, 3.0)
-SOLARIZED = 0.5
+SOLARIZED = 0.5  # share of the images
 THRESHOLD = (32, 128)
 ALPHA = (0.5, 2.0)
-ALPHAS_APART = 0.5
-MOVED = 0.5
+ALPHAS_APART = 0.5  # share of the images for which contrast draws an alpha for every channel
+MOVED = 0.5  # share of the images that affine changes
 SCALE = (0.8, 1.2)
 SHIFT = (-0.2, 0.2)  # of the side
 DEGREES = (-30.0, 30.0)
@@ -40,7 +40,10 @@ _MIDDLE = np.float32(127)
 
 @dataclass(frozen=True)
 class Operation:
-    """`draw` gives an image's magnitudes, or None to leave it alone; `apply` takes bytes (3, height, width)."""
+    """One of the seven changes. It is called as apply(pixels, **magnitudes), with bytes (3, height, width).
+
+    `draw` returns the magnitudes for an image, or None to leave the image as it is. `words` describe their range.
+    """
 
     draw: Callable[[np.random.Generator], dict[str, Any] | None]
     apply: Callable[..., np.ndarray]
@@ -51,7 +54,7 @@ class Operation:
 
 
 def autocontrast(image: np.ndarray, cutoff: int) -> np.ndarray:
-    """Stretch each channel to 0..255 after setting `cutoff` percent of its values aside at either end."""
+    """Stretch each channel to 0..255, ignoring `cutoff` percent of its values at either end."""
     ordered = np.sort(image.reshape(3, -1), axis=1, kind="stable")  # stable is by far the quickest on bytes
     n = ordered.shape[1]
     aside = n * cutoff // 100
@@ -62,30 +65,32 @@ def autocontrast(image: np.ndarray, cutoff: int) -> np.ndarray:
 
 
 def multiply(image: np.ndarray, factor: Sequence[float]) -> np.ndarray:
-    """One factor, or one for each channel."""
+    """Multiply by one factor, or by one for each channel."""
     return _looked_up(image, _cut(np.asarray(factor, dtype=np.float32)[:, None] * _VALUES))
 
 
 def colour(image: np.ndarray, factor: float) -> np.ndarray:
-    """0 is grey, 1 the image, above it more colourful. Luma in the whole numbers that Pillow uses."""
+    """Change the saturation: 0 gives grey, 1 the image, more than 1 stronger colours."""
     red, green, blue = image.astype(np.int32)
+    # The luma in Pillow's integer arithmetic.
     grey = ((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16).astype(np.float32)
     return _cut(grey + np.float32(factor) * (image - grey))
 
 
 def solarize(image: np.ndarray, threshold: int) -> np.ndarray:
+    """Invert all values from the threshold on."""
     return np.where(image >= threshold, 255 - image, image)
 
 
 def contrast(image: np.ndarray, alpha: Sequence[float]) -> np.ndarray:
-    """Values pushed away from the middle grey, or towards it; one alpha, or one for each channel."""
+    """Scale the distance of every value from grey level 127 by alpha, which is one number or one for each channel."""
     return _looked_up(image, _cut(_MIDDLE + np.asarray(alpha, dtype=np.float32)[:, None] * (_VALUES - _MIDDLE)))
 
 
 def affine(image: np.ndarray, scale: Sequence[float], shift: Sequence[float], degrees: float) -> np.ndarray:
-    """Scaled (x, y) about the centre, turned, then shifted (x, y) by parts of the side; what comes in is black.
+    """Scale (x, y) about the centre, rotate, then shift (x, y) by shares of the side; pixels from outside are black.
 
-    Places are rounded to 1/32 of a pixel and weights are whole numbers, as OpenCV does it.
+    As in OpenCV, coordinates are rounded to 1/32 of a pixel and weights are integers.
     """
     _, height, width = image.shape
     turn = math.radians(degrees)
@@ -108,7 +113,7 @@ def affine(image: np.ndarray, scale: Sequence[float], shift: Sequence[float], de
 
 
 def sharpen(image: np.ndarray, alpha: float, lightness: float) -> np.ndarray:
-    """The image, mixed by `alpha` with (8 + lightness) times itself less its eight neighbours."""
+    """Mix the image, by weight `alpha`, with (8 + lightness) times itself minus its eight neighbours."""
     _, height, width = image.shape
     framed = np.empty((3, height + 2, width + 2), dtype=np.int16)
     framed[:, 1:-1, 1:-1] = image
@@ -121,19 +126,19 @@ def sharpen(image: np.ndarray, alpha: float, lightness: float) -> np.ndarray:
 
 
 def _cut(values: np.ndarray) -> np.ndarray:
-    """To bytes without rounding, as the published libraries do."""
+    """To bytes by cutting off, not rounding, as the published libraries do."""
     return values.clip(0, 255).astype(np.uint8)
 
 
 def _looked_up(image: np.ndarray, tables: np.ndarray) -> np.ndarray:
-    """Each value replaced by its entry in the table of its channel, or in the only one."""
+    """Every value replaced by its entry in the table of its channel, or in the only table."""
     if len(tables) == 1:
         return tables[0].take(image)
     return np.stack([table.take(plane) for table, plane in zip(tables, image, strict=True)])
 
 
 def _thirty_seconds(a: float, b: float, start: float, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """a * x + b * y + start at every pixel (x, y): the whole pixel, and 32nds past it."""
+    """The coordinate a * x + b * y + start at every pixel (x, y): whole pixels, and the rest in 1/32 of a pixel."""
     along_x = np.rint(a * 1024 * np.arange(width)).astype(np.intp)
     along_y = np.rint((b * np.arange(height) + start) * 1024).astype(np.intp) + 16
     place = (along_y[:, None] + along_x) >> 5
@@ -144,6 +149,7 @@ def _thirty_seconds(a: float, b: float, start: float, height: int, width: int) -
 
 
 def _one_or_three(rng: np.random.Generator, apart: float, low: float, high: float) -> np.ndarray:
+    """One magnitude for all channels, or, with probability `apart`, one for each."""
     return rng.uniform(low, high, 3 if rng.random() < apart else 1)
 
 
@@ -157,7 +163,7 @@ def _draw_affine(rng: np.random.Generator) -> dict[str, Any] | None:
     return {"scale": rng.uniform(*SCALE, 2), "shift": rng.uniform(*SHIFT, 2), "degrees": rng.uniform(*DEGREES)}
 
 
-# Their order is part of every recipe: new ones would go to the end, and make other sets.
+# `recipe` numbers them in this order: a change of order, or a new operation, would change all sets.
 OPERATIONS = {
     "autocontrast": Operation(
         lambda rng: {"cutoff": int(rng.integers(CUTOFF[0], CUTOFF[1] + 1))},
@@ -201,7 +207,7 @@ OPERATIONS = {
 
 @lru_cache(maxsize=4096)
 def recipe(number: int) -> tuple[str, ...]:
-    """Three different operations in the order in which set `number` applies them: one of 210."""
+    """The names of the three operations of set `number`, in the order of application: one of 210 such recipes."""
     # RandomState, because numpy promises that its numbers never change.
     chosen = np.random.RandomState(number).permutation(len(OPERATIONS))[:LENGTH]
     return tuple(list(OPERATIONS)[i] for i in chosen)
@@ -229,7 +235,7 @@ class MetaSet:
         return torch.from_numpy(pixels.astype(np.float32) / np.float32(255))
 
     def on_bytes(self, pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """The same on bytes (3, height, width)."""
+        """The recipe applied to bytes (3, height, width)."""
         for name in recipe(self.number):
             operation = OPERATIONS[name]
             magnitudes = operation.draw(rng)

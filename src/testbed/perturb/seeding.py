@@ -1,4 +1,4 @@
-"""The same noise for everyone: generators seeded by (run seed, setting, image id) and nothing else."""
+"""Random generators seeded by (run seed, setting, image id) alone: every model sees the same noise."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import numpy as np
 
 
 def image_generator(seed: int, key: str, image_id: str) -> np.random.Generator:
+    """The generator of one image; `key` names the setting."""
     digest = hashlib.blake2b(f"{seed}|{key}|{image_id}".encode(), digest_size=16).digest()
+    # Philox takes the whole digest (128 bits) as its key.
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
 
 
 class BatchRandom:
-    """Random numbers for a batch, each image from its own generator: no result depends on the batch."""
+    """Random tensors for a batch, each image's part from its own generator: no result depends on the batch."""
 
     def __init__(self, seed: int, key: str, image_ids: Iterable[str], device: Any) -> None:
         self._generators = [image_generator(seed, key, str(image_id)) for image_id in image_ids]
         self._device = device
 
     def each(self, draw: Callable[[np.random.Generator], Any]) -> list[Any]:
-        """What `draw` takes from the generator of each image."""
+        """The results of `draw(generator)`, for the generator of each image."""
         return [draw(generator) for generator in self._generators]
 
     def normal(self, shape: Sequence[int]) -> Any:
@@ -45,5 +47,5 @@ class SharedRandom(BatchRandom):
         self._n_images = n_images
 
     def _stack(self, arrays: list[np.ndarray]) -> Any:
-        one = super()._stack(arrays)
-        return one.expand(self._n_images, *one.shape[1:]).contiguous()
+        shared = super()._stack(arrays)
+        return shared.expand(self._n_images, *shared.shape[1:]).contiguous()

@@ -1,4 +1,4 @@
-"""The watermark of ImageNet-W (Li et al. 2023), drawn by its authors' package, which brings the font."""
+"""The watermark of ImageNet-W (Li et al. 2023), drawn by its authors' package, which contains the font."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def watermark(image: Tensor) -> Tensor:
-    """Half-transparent Chinese characters across the middle of an image (3, height, width) in [0, 1]."""
+    """Draw half-transparent Chinese characters across the middle of an image (3, height, width) in [0, 1]."""
     changed: Tensor = _writer(min(image.shape[-2:]))(image)
     return changed
 

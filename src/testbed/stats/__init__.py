@@ -1,1 +1,1 @@
-"""Numbers about numbers: intervals, fits and tests. Pure functions of arrays; imports nothing of ours."""
+"""Confidence intervals, line fits and tests: pure functions of arrays, which import no other part of the testbed."""

@@ -1,4 +1,4 @@
-"""The scales accuracies are drawn and fitted on: percent to logit, probit or linear positions, and back."""
+"""The scales on which accuracies are plotted and fitted: percent to logit, probit or linear positions, and back."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ AXES = ("logit", "probit", "linear")
 def to_axis(percent: ArrayLike, axis: str = "logit", clip: float | None = None) -> np.ndarray:
     """Positions of percentages on an axis: logit(p), probit(p) or p itself, with p = percent / 100.
 
-    0 and 100 have no place on a logit or probit axis. They are refused, or, with `clip` (in percentage
-    points, say half an image: 50 / n), pulled to clip and 100 - clip with all that lies beyond these.
-    A missing value (NaN) stays missing.
+    0 and 100 are infinite on a logit or probit axis and raise an error. With `clip`, in percentage points, all values
+    are first moved into [clip, 100 - clip]; half an image, 50 / n, is a usual choice. NaN stays NaN.
     """
     check_axis(axis)
     values = np.asarray(percent, dtype=np.float64)
+    # Comparisons with NaN are false, so missing values pass.
     if (values < 0).any() or (values > 100).any():
         low, high = np.nanmin(values), np.nanmax(values)
         raise ValueError(f"expected percentages from 0 to 100, got values from {low:g} to {high:g}")
@@ -33,6 +33,7 @@ def to_axis(percent: ArrayLike, axis: str = "logit", clip: float | None = None) 
             f"expected percentages strictly between 0 and 100 on the {axis} axis, got {edges[0]:g} "
             f"({edges.size} of {values.size} values at 0 or 100); clip=... pulls them inside"
         )
+    # Imported late, like all of scipy here: a linear axis needs none of it.
     from scipy.special import logit, ndtri
 
     return logit(fraction) if axis == "logit" else ndtri(fraction)
@@ -56,6 +57,6 @@ def axis_grid(low: float, high: float, axis: str = "logit", points: int = 200) -
 
 
 def check_axis(axis: str) -> None:
-    """Refuse a name that is no axis."""
+    """Raise an error for an unknown axis."""
     if axis not in AXES:
         raise ValueError(f"expected an axis among {', '.join(AXES)}, got {axis!r}")

@@ -1,4 +1,4 @@
-"""How far a model stands above the line: effective and relative robustness, in percentage points."""
+"""Effective and relative robustness in percentage points: how far a model is above the line, or above its baseline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.stats.fits import Draws, Fit, outer_percentiles
 def effective_robustness(
     reference: ArrayLike, shifted: ArrayLike, fitted: Fit, clip: float | None = None
 ) -> np.ndarray:
-    """Accuracy under shift beyond what the fit expects of the reference accuracy (Taori et al. 2020)."""
+    """Accuracy under shift minus the accuracy that the fit predicts from the reference accuracy (Taori et al. 2020)."""
     return np.asarray(shifted, dtype=np.float64) - fitted.predict(reference, clip)
 
 
@@ -26,13 +26,12 @@ def effective_robustness_interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper edge for each model, over resampled models (the line) and images (both accuracies).
+    """(lower, upper) edges of effective robustness for each model, over resampled models and resampled images.
 
-    Each resampled line is met by both accuracies drawn anew as shares of n images; None in place of an n
-    leaves that accuracy as it is. Accuracies are drawn independently of each other and of the line. Where
-    they rest on the same images (a corrupted copy of the reference set; models of the line tested on the
-    same shift) luck with the images is shared and cancels in part, so the interval is then rather too wide.
-    A drawn reference of 0 or 100 counts as half an image inside. A model that lacks an accuracy gets NaN.
+    For each resampled line in `draws`, both accuracies are drawn again from a binomial distribution with their n
+    images; with None for an n, that accuracy is kept. The draws are independent of each other and of the line. If the
+    accuracies share images (a corrupted copy of the reference set, or a line fitted on the same shifted images), their
+    errors partly cancel and this interval is too wide. A model that lacks an accuracy gets NaN.
     """
     x, y = _rows(reference, shifted)
     low, high = np.full(x.shape, np.nan), np.full(x.shape, np.nan)
@@ -42,6 +41,7 @@ def effective_robustness_interval(
     drawn_y = np.broadcast_to(y[known], drawn_x.shape)
     if n_reference is not None:
         n = _images(n_reference, known)
+        # A drawn 0 or 100 has no logit; it is moved inside by half an image.
         drawn_x = np.clip(_draw_images(drawn_x, n, rng), 50 / n, 100 - 50 / n)
     if n_shifted is not None:
         drawn_y = _draw_images(drawn_y, _images(n_shifted, known), rng)
@@ -50,9 +50,9 @@ def effective_robustness_interval(
 
 
 def relative_robustness(shifted: ArrayLike, baseline_shifted: ArrayLike) -> np.ndarray:
-    """Accuracy under shift beyond that of the model it was derived from (Taori et al. 2020).
+    """Accuracy under shift minus that of the model from which this one was derived (Taori et al. 2020).
 
-    With the answers to each image at hand, `paired.difference` gives the same number with its interval.
+    Where the correctness of each image is known, `paired.difference` gives the same number with an interval.
     """
     return np.asarray(shifted, dtype=np.float64) - np.asarray(baseline_shifted, dtype=np.float64)
 
@@ -69,7 +69,7 @@ class Correlation:
 
 
 def robustness_correlation(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Correlation:
-    """Do models above the line on one shift stand above it on another? Over models that have both."""
+    """The correlation of effective robustness on two shifts, over the models that have both."""
     from scipy.stats import pearsonr
 
     a, b = _rows(first, second)
@@ -90,7 +90,7 @@ def _rows(first: ArrayLike, second: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _images(n: ArrayLike, known: np.ndarray) -> np.ndarray:
-    """How many images lie behind the accuracy of each model that has one."""
+    """The number of images of each model with `known` accuracies."""
     counts = np.broadcast_to(np.asarray(n), known.shape)[known]
     if (counts < 1).any():
         raise ValueError(f"expected at least 1 image behind every accuracy, got {counts.min()}")
@@ -98,5 +98,5 @@ def _images(n: ArrayLike, known: np.ndarray) -> np.ndarray:
 
 
 def _draw_images(percent: np.ndarray, n: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Accuracies in percent over n images drawn anew."""
+    """Accuracies in percent of a new binomial sample of n images each."""
     return 100 * rng.binomial(n, percent / 100) / n

@@ -1,4 +1,4 @@
-"""Straight lines through points, one estimator per name; every array may carry leading axes of resamples."""
+"""Estimators of a straight line, by name. Arrays may have leading axes, so that all resamples are fitted at once."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ def least_squares(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def weighted_least_squares(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The closed form of the two-parameter problem, so that a thousand resamples are one expression."""
+    """Weighted least squares in closed form, which fits a thousand resamples in one expression."""
     total = weights.sum(-1)
     mean_x = (weights * x).sum(-1) / total
     mean_y = (weights * y).sum(-1) / total
     from_mean = x - mean_x[..., None]
     spread = (weights * from_mean**2).sum(-1)
+    # A resample with one x has no slope; rounding may leave a tiny spread, so x itself is asked.
     spread = np.where(np.ptp(x, axis=-1) > 0, spread, np.nan)
     slope = (weights * from_mean * (y - mean_y[..., None])).sum(-1) / spread
     return slope, mean_y - slope * mean_x
 
 
 def theil_sen(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The median slope over pairs of points with different x; intercept the median of y - slope x."""
+    """Theil-Sen: the median slope over all pairs of points with different x; the intercept is median(y - slope x)."""
     first, second = np.triu_indices(x.shape[-1], k=1)
     rise = y[..., second] - y[..., first]
     run = x[..., second] - x[..., first]
     slopes = np.divide(rise, run, out=np.full(run.shape, np.nan), where=run != 0)
-    slopes.sort(axis=-1)  # missing slopes go last
+    slopes.sort(axis=-1)  # NaN, of pairs with equal x, is sorted to the end
     known = np.isfinite(slopes).sum(-1, keepdims=True)
+    # The median of the known slopes: the mean of the two middle ones, which are the same for an odd number.
     low = np.take_along_axis(slopes, np.maximum(known - 1, 0) // 2, axis=-1)[..., 0]
     high = np.take_along_axis(slopes, np.minimum(known // 2, slopes.shape[-1] - 1), axis=-1)[..., 0]
     slope = (low + high) / 2
@@ -47,9 +49,9 @@ def theil_sen(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def huber(
     x: np.ndarray, y: np.ndarray, threshold: float = HUBER_THRESHOLD, iterations: int = 200
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Huber's M-estimator by reweighted least squares, scale from the median absolute residual."""
+    """Huber's M-estimator by iteratively reweighted least squares; the scale is from the median absolute residual."""
     slope, intercept = least_squares(x, y)
-    # A perfect line has scale 0; the floor keeps its points at full weight and drops the rest.
+    # If most points are exactly on a line, the scale is 0; with the floor they keep weight 1 and the others get none.
     floor = 1e-12 * np.maximum(np.ptp(y, axis=-1), np.finfo(float).tiny)[..., None]
     for _ in range(iterations):
         residual = np.abs(y - intercept[..., None] - slope[..., None] * x)

@@ -1,7 +1,7 @@
-"""The line through models: accuracy under shift on accuracy without, in the space of a chosen axis.
+"""Fits of accuracy under shift against reference accuracy over models, on a logit, probit or linear axis.
 
-Two kinds of fit answer the same calls (`predict`, `to_dict`): a line, and the two-piece fit that is used
-where a model has no accuracy at all under the shift. `fit` chooses; `bootstrap` resamples the models.
+There are two kinds of fit with the same methods (`predict`, `to_dict`): a line, and a two-piece fit for data in which a
+model has 0 % under shift. `fit` chooses between them; `bootstrap` repeats the fit for resampled models.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from numpy.typing import ArrayLike
 from testbed.stats.axes import check_axis, from_axis, to_axis
 from testbed.stats.estimators import estimator
 
-# The published bands and coefficient intervals (Taori et al. 2020) were drawn with these.
+# With these the bands and coefficient intervals of Taori et al. (2020) are reproduced exactly.
 PUBLISHED_SEED = 720257663
 PUBLISHED_RESAMPLES = 1000
 
 FORMULA = "shifted = inverse(intercept + slope * transform(reference)); {} of percent / 100"
-BLOCK = 20_000_000  # numbers held at once while resampling pairs of models
+BLOCK = 20_000_000  # bounds memory: Theil-Sen forms all pairs of models in every resample
 
 
 @dataclass(frozen=True)
 class LineFit:
-    """A line in the space of `axis`, r2 being the share of the variance there that it explains.
+    """A line on `axis`; r2 is the share of the variance on that axis that it explains.
 
-    None stands for what is not defined: r and r2 of models that are all equal under shift, standard errors
-    of another method than least squares or of two models.
+    r and r2 are None if all models are equal under shift. The standard errors are None for methods other than least
+    squares, and for two models.
     """
 
     slope: float
@@ -44,19 +44,19 @@ class LineFit:
     clip: float | None = None
 
     def predict(self, reference: ArrayLike, clip: float | None = None) -> np.ndarray:
-        """Accuracy under shift, in percent, expected of these reference accuracies."""
+        """The accuracy under shift, in percent, predicted from reference accuracies in percent."""
         return from_axis(self.intercept + self.slope * to_axis(reference, self.axis, clip), self.axis)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, with the formula beside the coefficients."""
+        """The fit as plain data for JSON, with its formula."""
         return {"kind": "line", **asdict(self), "formula": FORMULA.format(self.axis)}
 
 
 @dataclass(frozen=True)
 class TwoPieceFit:
-    """Separate lines left and right of the reference accuracy (`pivot`) of a model without any under shift.
+    """Two lines, below and above `pivot`: the reference accuracy of a model that has 0 % under shift.
 
-    A model at the pivot is predicted by the line below, as in the published tables.
+    A model at the pivot itself is predicted by the line below, as in the tables of Taori et al. (2020).
     """
 
     pivot: float
@@ -72,19 +72,19 @@ class TwoPieceFit:
         return self.below.n + self.above.n
 
     def predict(self, reference: ArrayLike, clip: float | None = None) -> np.ndarray:
-        """Accuracy under shift, in percent, expected of these reference accuracies."""
+        """The accuracy under shift, in percent, predicted from reference accuracies in percent."""
         below, above = self.below.predict(reference, clip), self.above.predict(reference, clip)
         return np.where(np.asarray(reference) > self.pivot, above, below)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, one line for each side of the pivot."""
+        """The fit as plain data for JSON: both lines and the pivot."""
         pieces = {"below": self.below.to_dict(), "above": self.above.to_dict()}
         return {"kind": "two-piece", "axis": self.axis, "n": self.n, "pivot": self.pivot, **pieces}
 
 
 @dataclass(frozen=True)
 class LineDraws:
-    """The lines of resampled models. A resample whose models share one reference accuracy is NaN."""
+    """The lines fitted to resampled models; NaN for a resample in which all models have one reference accuracy."""
 
     slopes: np.ndarray
     intercepts: np.ndarray
@@ -96,16 +96,16 @@ class LineDraws:
         return len(self.slopes)
 
     def predict(self, reference: ArrayLike, clip: float | None = None) -> np.ndarray:
-        """(resamples, models) expected percentages. `reference`: (models,), or a row for each resample."""
+        """Predicted percentages (resamples, models). `reference` is (models,), or has a row for each resample."""
         positions = np.atleast_1d(to_axis(reference, self.axis, clip))
         return from_axis(self.intercepts[:, None] + self.slopes[:, None] * positions, self.axis)
 
     def band(self, grid: ArrayLike, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper edge, in percent, of the line at each percentage of the grid."""
+        """(lower, upper) edge of the line, in percent, at each reference accuracy of the grid."""
         return outer_percentiles(self.predict(grid), confidence)
 
     def coefficient_intervals(self, confidence: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Intervals of the slope and of the intercept."""
+        """(low, high) of the slope and of the intercept."""
         low, high = outer_percentiles(np.stack([self.slopes, self.intercepts], axis=1), confidence)
         return {
             "slope": (float(low[0]), float(high[0])),
@@ -113,16 +113,16 @@ class LineDraws:
         }
 
     def to_dict(self, confidence: float = 0.95) -> dict[str, Any]:
-        """Plain data for JSON: the coefficient intervals and how they came about."""
+        """Plain data for JSON: the coefficient intervals, and how they were drawn."""
         intervals = {name: list(pair) for name, pair in self.coefficient_intervals(confidence).items()}
         return {"confidence": confidence, "resamples": self.resamples, "seed": self.seed, **intervals}
 
 
 @dataclass(frozen=True)
 class TwoPieceDraws:
-    """The resampled lines of a two-piece fit; the pivot stays, each side resamples its own models.
+    """The resampled lines of a two-piece fit. The pivot is fixed, and each side resamples its own models.
 
-    The two lines need not meet: intervals of a model near the pivot include the step between them.
+    The two lines need not meet, so intervals of a model near the pivot include the step between them.
     """
 
     pivot: float
@@ -134,12 +134,12 @@ class TwoPieceDraws:
         return self.below.resamples
 
     def predict(self, reference: ArrayLike, clip: float | None = None) -> np.ndarray:
-        """(resamples, models) expected percentages. `reference`: (models,), or a row for each resample."""
+        """Predicted percentages (resamples, models). `reference` is (models,), or has a row for each resample."""
         below, above = self.below.predict(reference, clip), self.above.predict(reference, clip)
         return np.where(np.asarray(reference) > self.pivot, above, below)
 
     def band(self, grid: ArrayLike, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper edge, in percent, of the fit at each percentage of the grid."""
+        """(lower, upper) edge of the fit, in percent, at each reference accuracy of the grid."""
         return outer_percentiles(self.predict(grid), confidence)
 
     def to_dict(self, confidence: float = 0.95) -> dict[str, Any]:
@@ -158,9 +158,9 @@ def fit(
     method: str = "ols",
     clip: float | None = None,
 ) -> Fit:
-    """The fit over models given in percent: a line, or two where a model has 0 under shift (unless clipped).
+    """Fit accuracies in percent, one per model: a line, or two pieces if a model has 0 under shift and clip is None.
 
-    Models that lack either accuracy (NaN) are left out; the fit's n tells how many remained.
+    Models without both accuracies (NaN) are left out; n of the fit is the number of the others.
     """
     pieces = _two_pieces(reference, shifted, axis, clip)
     if pieces is None:
@@ -178,7 +178,7 @@ def bootstrap(
     resamples: int = PUBLISHED_RESAMPLES,
     seed: int = PUBLISHED_SEED,
 ) -> Draws:
-    """The same fit over models drawn with replacement. The published draws depend on the models' order."""
+    """The same fit for models drawn with replacement. To reproduce published draws, models must be in their order."""
     pieces = _two_pieces(reference, shifted, axis, clip)
     if pieces is None:
         return _line_draws(reference, shifted, axis, method, clip, resamples, seed)
@@ -197,7 +197,7 @@ def fit_line(
     method: str = "ols",
     clip: float | None = None,
 ) -> LineFit:
-    """One line over models given in percent; models that lack either accuracy (NaN) are left out."""
+    """One line through accuracies in percent, one per model; models without both accuracies (NaN) are left out."""
     x, y = _positions(reference, shifted, axis, clip)
     slope, intercept = (float(v) for v in estimator(method)(x, y))
     n = len(x)
@@ -213,13 +213,13 @@ def fit_line(
 
 
 def describe(fitted: Fit, draws: Draws | None = None, confidence: float = 0.95) -> dict[str, Any]:
-    """A fit as plain data for JSON, with the intervals of its coefficients where draws are given."""
+    """A fit as plain data for JSON; with `draws`, also the intervals of its coefficients."""
     described = fitted.to_dict()
     return described if draws is None else {**described, "bootstrap": draws.to_dict(confidence)}
 
 
 def fit_from_dict(data: Mapping[str, Any]) -> Fit:
-    """The fit that `to_dict` or `describe` wrote, so that a published line can be used without its models."""
+    """The fit from the data of `to_dict` or `describe`: a published line can be used without its models."""
     if data.get("kind") == "two-piece":
         return TwoPieceFit(float(data["pivot"]), _line_from_dict(data["below"]), _line_from_dict(data["above"]))
     return _line_from_dict(data)
@@ -233,10 +233,11 @@ def _line_from_dict(data: Mapping[str, Any]) -> LineFit:
 
 
 def outer_percentiles(draws: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Interval edges over the first axis: the draw at or below, and at or above, the wanted percentiles."""
+    """(low, high) percentiles over the first axis, each rounded outwards to an actual draw."""
     if not 0 < confidence < 1:
         raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
     tail = 100 * (1 - confidence) / 2
+    # Not interpolated, as in the published intervals; degenerate resamples (NaN) are left out.
     low = np.nanpercentile(draws, tail, axis=0, method="lower")
     return low, np.nanpercentile(draws, 100 - tail, axis=0, method="higher")
 
@@ -251,7 +252,7 @@ def _line_draws(
     seed: int,
 ) -> LineDraws:
     x, y = _positions(reference, shifted, axis, clip)
-    # The legacy generator, because the published intervals come from its stream.
+    # numpy's legacy generator, because the published intervals were drawn with it.
     chosen = np.random.RandomState(seed).randint(0, len(x), size=(resamples, len(x)))
     blocks = np.array_split(chosen, 1 + chosen.size * len(x) // BLOCK)
     lines = [estimator(method)(x[rows], y[rows]) for rows in blocks]
@@ -260,7 +261,7 @@ def _line_draws(
 
 
 def _pairs(reference: ArrayLike, shifted: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Both accuracies of the models that have both."""
+    """(reference, shifted) of the models that have both."""
     x, y = np.asarray(reference, dtype=np.float64), np.asarray(shifted, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(f"expected two equally long rows of accuracies, got shapes {x.shape} and {y.shape}")
@@ -283,12 +284,14 @@ def _positions(
 def _two_pieces(
     reference: ArrayLike, shifted: ArrayLike, axis: str, clip: float | None
 ) -> tuple[float, tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None:
-    """(pivot, models below, models above), or None where one line will do.
+    """(pivot, models below it, models above it), or None if one line suffices.
 
-    The published fit knows one model with 0. Of several, all are left out and the best is the pivot.
+    The published program handles one model with 0 % under shift. Here there may be several: all are left out, and the
+    one with the highest reference accuracy is the pivot.
     """
     check_axis(axis)
     x, y = _pairs(reference, shifted)
+    # Infinite on a logit or probit axis. The published case is resnet50 on ImageNet-A, which was made of its errors.
     zero = y == 0
     if not zero.any() or clip is not None or axis == "linear":
         return None

@@ -1,4 +1,4 @@
-"""Confidence intervals of a share and of any function of exchangeable rows."""
+"""Confidence intervals of a proportion, of a mean, and of any function of resampled rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 def clopper_pearson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """The exact binomial interval of successes / n, as fractions (Clopper and Pearson 1934).
 
-    The published error bars are these at 99.5 %, with successes = accuracy x n unrounded.
+    The error bars of Taori et al. (2020) are this interval at 99.5 %, with successes = accuracy x n, not rounded.
     """
     from scipy.special import betaincinv
 
     _check_share(successes, n, confidence)
     tail = (1 - confidence) / 2
+    # Beta quantiles; at 0 and n one parameter would be 0, and the edge is exact.
     low = 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, tail))
     high = 1.0 if successes == n else float(betaincinv(successes + 1, n - successes, 1 - tail))
     return low, high
@@ -25,7 +26,7 @@ def clopper_pearson(successes: float, n: int, confidence: float = 0.95) -> tuple
 def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """The score interval of successes / n, as fractions (Wilson 1927).
 
-    Narrower than Clopper-Pearson: it covers as often as it says on average, not for every share.
+    Narrower than Clopper-Pearson: its coverage is nominal on average over proportions, not for each of them.
     """
     from scipy.special import ndtri
 
@@ -33,14 +34,14 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, f
     share, z2 = successes / n, float(ndtri((1 + confidence) / 2)) ** 2
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = float(np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n)))) / (1 + z2 / n)
-    # At 0 and n the formula gives the edge itself, but for rounding.
+    # At 0 and n the formula gives exactly 0 and 1, up to rounding.
     low = 0.0 if successes == 0 else max(centre - half, 0.0)
     high = 1.0 if successes == n else min(centre + half, 1.0)
     return low, high
 
 
 def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean of exchangeable values with its normal interval (central limit theorem)."""
+    """(mean, low, high) of independent values, with the normal interval; NaN edges for fewer than two values."""
     from scipy.special import ndtri
 
     values = np.asarray(values, dtype=np.float64)
@@ -58,7 +59,7 @@ def bootstrap_rows(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Percentile intervals of every number `function(row_indices)` returns, over resampled rows."""
+    """Bootstrap percentile intervals of every number that `function(row_indices)` returns."""
     rng = np.random.default_rng(seed)
     draws: dict[str, list[float]] = {}
     for _ in range(resamples):

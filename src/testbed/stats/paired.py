@@ -1,4 +1,4 @@
-"""Two models on the same images: is one better, and by how much? From whether each image was right."""
+"""Compares two models on the same images, from the correctness of each image: McNemar's test, accuracy difference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.stats.intervals import wilson
 
 @dataclass(frozen=True)
 class PairedCounts:
-    """Images by who had them right."""
+    """Numbers of images by which of the two models was right."""
 
     both: int
     only_first: int
@@ -25,7 +25,7 @@ class PairedCounts:
 
 @dataclass(frozen=True)
 class McNemar:
-    """Images only one of the two had right, and the probability of a split as uneven between equal models."""
+    """The discordant counts, and the probability of an at least as uneven split if both models were equally good."""
 
     only_first: int
     only_second: int
@@ -43,7 +43,7 @@ class Difference:
 
 
 def paired_counts(first: np.ndarray, second: np.ndarray) -> PairedCounts:
-    """Count images by who had them right, from two boolean arrays in the same order."""
+    """Count images by which model was right, from two boolean arrays in the same order."""
     first, second = np.asarray(first), np.asarray(second)
     for name, correct in (("first", first), ("second", second)):
         if correct.dtype != np.bool_ or correct.ndim != 1 or not len(correct):
@@ -63,14 +63,15 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> McNemar:
 
     counts = paired_counts(first, second)
     fewer, discordant = min(counts.only_first, counts.only_second), counts.only_first + counts.only_second
+    # Images on which both agree say nothing; equal models split the others like a fair coin.
     p_value = min(1.0, 2 * float(bdtr(fewer, discordant, 0.5)))
     return McNemar(counts.only_first, counts.only_second, p_value)
 
 
 def difference(first: np.ndarray, second: np.ndarray, confidence: float = 0.95) -> Difference:
-    """The accuracy difference with Newcombe's score interval for paired shares (1998, method 10).
+    """The accuracy difference with Newcombe's score interval for paired proportions (1998, method 10).
 
-    It holds where the two models agree on every image or are always right, where a bootstrap has no width.
+    It also works if the models agree on every image or are always right, where a bootstrap interval has no width.
     """
     counts = paired_counts(first, second)
     n = counts.n
@@ -94,7 +95,7 @@ def bootstrap_difference(
 ) -> Difference:
     """The accuracy difference with its percentile interval over resampled images.
 
-    An image counts +1, 0 or -1, so a resample of images is one draw of three counts.
+    An image contributes +1, 0 or -1, so one multinomial draw of three counts replaces a resample of all images.
     """
     counts = paired_counts(first, second)
     n = counts.n
@@ -112,15 +113,16 @@ def _points(counts: PairedCounts) -> float:
 
 
 def _corrected_phi(counts: PairedCounts) -> float:
-    """Correlation of the two models' answers, with Newcombe's continuity correction where positive."""
+    """Phi correlation of the two models' correctness, with Newcombe's continuity correction if it is positive."""
     first, second = counts.both + counts.only_first, counts.both + counts.only_second
     product = first * (counts.n - first) * second * (counts.n - second)
-    if product == 0:
+    if product == 0:  # a model that is always right or always wrong; Newcombe sets phi to 0
         return 0.0
     excess = counts.both * counts.neither - counts.only_first * counts.only_second
     corrected = max(excess - counts.n / 2, 0.0) if excess > 0 else excess
     return float(corrected / np.sqrt(float(product)))
 
 
-def _combined(one: float, other: float, phi: float) -> float:
-    return float(np.sqrt(max(one**2 - 2 * phi * one * other + other**2, 0.0)))
+def _combined(first_side: float, second_side: float, phi: float) -> float:
+    """One side of the interval of a difference, from one side of each proportion's interval and their correlation."""
+    return float(np.sqrt(max(first_side**2 - 2 * phi * first_side * second_side + second_side**2, 0.0)))

@@ -132,9 +132,9 @@ class Store:
     def _ensure(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> int:
         where = sa.and_(*(table.c[k] == v for k, v in key.items()))
         with self.writing() as connection:
-            found = connection.execute(sa.select(table.c.id).where(where)).scalar()
-            if found is not None:
-                return int(found)
+            known = connection.execute(sa.select(table.c.id).where(where)).scalar()
+            if known is not None:
+                return int(known)
             inserted = connection.execute(table.insert().values(**key, **values)).inserted_primary_key
             assert inserted is not None
             return int(inserted[0])

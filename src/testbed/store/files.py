@@ -117,8 +117,8 @@ def array_path(logits_path: Path, name: str) -> Path:
 
 def extra_arrays(logits_path: Path) -> dict[str, np.ndarray]:
     """What a probe recorded beside the logits, memory-mapped."""
-    found = sorted(logits_path.parent.glob(f"{logits_path.stem}~*.npy"))
-    return {p.stem.split("~", 1)[1]: load_logits(p) for p in found}
+    arrays = sorted(logits_path.parent.glob(f"{logits_path.stem}~*.npy"))
+    return {p.stem.split("~", 1)[1]: load_logits(p) for p in arrays}
 
 
 def load_logits(path: Path) -> np.ndarray:

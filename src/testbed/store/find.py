@@ -19,7 +19,6 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from testbed.errors import StoreError, UnknownName, near_names
 from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Number
+from testbed.store.names import eval_setting_names, matches, model_names
 
 EVERY = "*"
 _MOST_MARKS = 6  # kinds of results named in one message
@@ -83,6 +83,8 @@ def find_one(
 
     Of several published ones it is the last that was imported.
     """
+    if EVERY in (variant, version, source):
+        raise StoreError(f"{model} on {eval_setting}: expected one variant, version and source, got {EVERY}")
     words = ([model], [eval_setting], variant, version, source)
     candidates = find(store, *words)
     if not candidates:
@@ -301,41 +303,3 @@ def _told_apart(evaluation: Evaluation) -> str:
     if evaluation.published:
         return f"published by {evaluation.source}"
     return f"{f'{evaluation.variant} of ' if evaluation.variant else ''}version {evaluation.version}"
-
-
-# ---- names -----------------------------------------------------------------------------------------------
-
-
-def matches(name: str, patterns: Iterable[str] | None) -> bool:
-    """Whether a name is one of the patterns (globs); no patterns at all match everything."""
-    return patterns is None or any(name == p or fnmatchcase(name, p) for p in patterns)
-
-
-def model_names(store: Store, pattern: str | None = None) -> list[str]:
-    return _names(store, schema.models, pattern)
-
-
-def eval_setting_names(store: Store, pattern: str | None = None) -> list[str]:
-    return _names(store, schema.eval_settings, pattern)
-
-
-def _names(store: Store, table: sa.Table, pattern: str | None) -> list[str]:
-    with store.reading() as connection:
-        names = set(connection.execute(sa.select(table.c.name)).scalars())
-    return sorted(n for n in names if matches(n, [pattern] if pattern else None))
-
-
-def model_tags(store: Store) -> dict[str, list[str]]:
-    """The tags of every model, by its name."""
-    m = schema.models.c
-    with store.reading() as connection:
-        return {row.name: list(row.tags) for row in connection.execute(sa.select(m.name, m.tags))}
-
-
-def throughputs(store: Store) -> dict[str, float]:
-    """Images per second of each model's latest evaluation, for estimates of time."""
-    e, m = schema.evaluations, schema.models
-    query = sa.select(m.c.name, e.c.images_per_second).join(m, m.c.id == e.c.model_id)
-    query = query.where(e.c.images_per_second.is_not(None)).order_by(e.c.id)
-    with store.reading() as connection:
-        return {name: float(speed) for name, speed in connection.execute(query)}

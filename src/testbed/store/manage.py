@@ -11,7 +11,8 @@ from testbed.errors import StoreError, UnknownName, near_names
 from testbed.store import files, schema
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
-from testbed.store.find import EVERY, eval_setting_names, every_evaluation, find, model_names, nothing_found
+from testbed.store.find import EVERY, every_evaluation, find, nothing_found
+from testbed.store.names import eval_setting_names, model_names
 
 _NAMED = 5  # results that are told by name where many go
 

@@ -55,7 +55,7 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
             _PREPARE[engine.dialect.name](engine)
         store = Store(engine, folder, where)
         with store.reading() as connection:
-            version = schema.found_version(connection, where)
+            version = schema.stored_version(connection, where)
         if version != schema.SCHEMA_VERSION:
             with store.writing() as connection:
                 schema.create_or_upgrade(connection, where)

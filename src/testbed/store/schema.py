@@ -232,29 +232,29 @@ def _declare_metrics(connection: sa.Connection) -> None:
 MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates, 2: _declare_metrics}
 
 
-def found_version(connection: sa.Connection, where: str) -> int | None:
+def stored_version(connection: sa.Connection, where: str) -> int | None:
     """The database's schema, None where it is empty; refuses one that is newer than this program."""
     if not sa.inspect(connection).has_table("schema_version"):
         return None
-    found = int(connection.execute(sa.select(schema_version.c.version)).scalar_one())
-    if found > SCHEMA_VERSION:
+    version = int(connection.execute(sa.select(schema_version.c.version)).scalar_one())
+    if version > SCHEMA_VERSION:
         raise StoreError(
-            f"{where} has schema {found}, this program knows up to {SCHEMA_VERSION}: "
+            f"{where} has schema {version}, this program knows up to {SCHEMA_VERSION}: "
             "update the program, or use another database with --db"
         )
-    return found
+    return version
 
 
 def create_or_upgrade(connection: sa.Connection, where: str) -> None:
     """Bring the database to the schema this program knows."""
-    found = found_version(connection, where)
-    if found is None:
+    version = stored_version(connection, where)
+    if version is None:
         tables.create_all(connection)
         connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
         _make_views(connection)
-    elif found < SCHEMA_VERSION:
+    elif version < SCHEMA_VERSION:
         _drop_views(connection)  # no database lets a column change that a view shows
-        for step in range(found, SCHEMA_VERSION):
+        for step in range(version, SCHEMA_VERSION):
             MIGRATIONS[step](connection)
         connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
         _make_views(connection)

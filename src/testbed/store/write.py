@@ -20,8 +20,9 @@ from testbed.metrics.estimate import Estimate
 from testbed.store import files
 from testbed.store.database import Store, Work
 from testbed.store.evaluation import OWN
-from testbed.store.find import EVERY, find, matches
+from testbed.store.find import EVERY, find
 from testbed.store.measuring import measure, outputs_of
+from testbed.store.names import matches
 from testbed.store.outputs import Outputs
 
 

@@ -1,4 +1,4 @@
-"""What is stored of one model on a group of settings, as the group's aggregate sees it."""
+"""The stored results of one model on a group of settings, in the form that the group's aggregate reads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from testbed.errors import StoreError, UnknownName, near_names
 from testbed.metrics.estimate import Estimate
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN
-from testbed.store.find import find_one, meant_variant, model_names, numbers
+from testbed.store.find import find_one, meant_variant, numbers
 from testbed.store.measuring import outputs_of
+from testbed.store.names import model_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """The own results of one model (testbed.metrics.aggregates.StoredGroup). Make it with `stored_group`."""
+    """Implements testbed.metrics.aggregates.StoredGroup over own results. `stored_group` makes it."""
 
     store: Store
     registry: Registry
@@ -31,6 +32,7 @@ class StoredGroup:
     members: Sequence[str]
     variant: str
 
+    # One query for all settings: a group may have hundreds of members, and aggregates also ask for other settings.
     @cached_property
     def _metrics(self) -> dict[str, dict[str, Estimate]]:
         by_setting: dict[str, dict[str, Estimate]] = {}
@@ -53,21 +55,21 @@ class StoredGroup:
         return None if outputs is None else outputs.logits
 
     def samples(self, setting: str) -> Outputs | None:
-        """Ids and targets of the stored rows, with their outputs."""
+        """The stored rows with their ids, targets and logits; None if the setting is not stored."""
         try:
             evaluation = find_one(self.store, self.model, setting, self.variant, source=OWN)
             return outputs_of(self.store, self.registry, evaluation)
-        except (StoreError, UnknownName):
+        except (StoreError, UnknownName):  # to an aggregate, a setting whose files are gone is a missing one
             return None
 
     def of(self, model: str) -> StoredGroup | None:
-        """The same of another model; None where nothing is stored of it."""
+        """The same group for another model; None if nothing is stored of that model."""
         known = model in model_names(self.store)
         return StoredGroup(self.store, self.registry, model, self.members, self.variant) if known else None
 
 
 def stored_group(store: Store, registry: Registry, model: str, members: Sequence[str]) -> StoredGroup:
-    """Whole settings, or where the group has none the partial variant that most of it was run in."""
+    """The model's results on whole settings or, if the group has none, in the variant that most members have."""
     known = model_names(store)
     if model not in known:
         raise UnknownName(f"no model '{model}' in the {store.where}{near_names(model, known)}")

@@ -13,8 +13,8 @@ from shared_data import shared_data
 from stored_results import every_number, results
 from testbed.commands.database import main
 from testbed.stats.intervals import clopper_pearson
-from testbed.store.find import model_tags
 from testbed.store.formats import published
+from testbed.store.names import model_tags
 from testbed.store.opening import open_store
 
 TABLE = "model,val,pgd.l2.eps0.5,mine\nresnet50,76.13,10.56,50\nalexnet,56.522,,NaN\n"

@@ -132,3 +132,19 @@ def test_verbose_prints_the_breakdown(stimuli, capsys):
     told = capsys.readouterr().out
     for words in ("Shape correct", "Texture correct", "Neither correct", "Total evaluated", "Shape bias"):
         assert words in told
+
+
+def test_every_layer_keeps_its_mode(stimuli):
+    """Fine-tuning with frozen batch norms: they are in eval mode while the network is in train mode, and stay so."""
+    model = torch.nn.Sequential(torch.nn.BatchNorm2d(3), network()).train()
+    model[0].eval()
+    evaluate(model, PROCESSOR, stimuli)
+    assert [model.training, model[0].training, model[1].training] == [True, False, True]
+
+
+def test_no_database_is_made(stimuli, monkeypatch):
+    def refused(*arguments, **more):
+        raise AssertionError("a database was opened")
+
+    monkeypatch.setattr("testbed.store.opening.open_store", refused)
+    assert evaluate(network(), PROCESSOR, stimuli)["total_evaluated"] > 0

@@ -13,7 +13,7 @@ from testbed.entries.registry import Registry, default_folder
 from testbed.errors import StoreError, TestbedError
 from testbed.metrics.categories16 import NAMES
 from testbed.metrics.shape_bias import CueConflict
-from testbed.store.find import model_tags
+from testbed.store.names import model_tags
 from testbed.studies.people import observers
 
 HEADER = ("subj", "session", "trial", "rt", "object_response", "category", "condition", "imagename")

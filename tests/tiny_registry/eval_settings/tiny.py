@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from testbed import ArrayDataset, EvalSetting, StandardDataset, StandardTransform
-from testbed.entries import registry
+from testbed import ArrayDataset, EvalSetting, StandardDataset, StandardTransform, registry
 from testbed.perturb.corruptions import corruption
 
 

@@ -4,9 +4,9 @@ import os
 import time
 from pathlib import Path
 
-from testbed import Model, StandardNormalization, StandardTransform
-from testbed.entries import registry
-from testbed.models.classify import smoothed
+from testbed.classify import smoothed
+
+from testbed import Model, StandardNormalization, StandardTransform, registry
 
 
 def _linear(seed, classes=10, bias_seed=None):

@@ -1,8 +1,8 @@
-"""Models without an entry: `timm:resnet50.tv_in1k`, `torchvision:resnet50/IMAGENET1K_V1`, `hub:owner/repo:name`,
-`open_clip:ViT-B-32/openai`.
+"""Models given as strings, without a registry entry.
 
-Size, crop, interpolation, mean and std come from the model's own configuration. Local weights in
-TESTBED_WEIGHTS go before any download.
+`timm:resnet50.tv_in1k`, `torchvision:resnet50/IMAGENET1K_V1`, `hub:owner/repo:name` and `open_clip:ViT-B-32/openai`.
+Size, crop, interpolation, mean and std come from the model's published configuration. Weights are looked for in the
+folders of TESTBED_WEIGHTS before anything is downloaded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from testbed.models.strings.names import LISTED, model_names
 
 __all__ = ["LISTED", "expand", "is_model_string", "matching", "resolve"]
 
+# Imported by name at first use, since each imports its package.
 _MODULES = {"timm": "timm_models", "torchvision": "torchvision_models", "hub": "hub_models", "open_clip": "clip_models"}
 
 
@@ -30,16 +31,16 @@ def resolve(name: str) -> Model:
 
 
 def expand(token: str) -> list[str]:
-    """The model strings a glob stands for; a plain string stands for itself."""
+    """The model strings that a glob matches; a string without wildcards is returned as it is."""
     return matching(token) if any(c in token for c in "*?[") else [token]
 
 
 def matching(glob: str) -> list[str]:
-    """All model strings that a glob such as `timm:resnet*` matches. No package is imported for it."""
+    """All model strings that a glob such as `timm:resnet*` matches, without importing the package."""
     kind, pattern = glob.split(":", 1)
     if kind not in LISTED:
         raise UnknownName(f"'{glob}': globs work for timm:, torchvision: and open_clip: only")
-    found = fnmatch.filter(model_names(kind), pattern)
-    if not found:
+    names = fnmatch.filter(model_names(kind), pattern)
+    if not names:
         raise UnknownName(f"no {kind} model matches '{pattern}'")
-    return [f"{kind}:{name}" for name in found]
+    return [f"{kind}:{name}" for name in names]

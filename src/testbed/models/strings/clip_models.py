@@ -11,13 +11,13 @@ from testbed.models.zero_shot import clip_weights, open_clip, read_prompts, zero
 
 
 def resolve(name: str, rest: str) -> Model:
-    string, *options = rest.split(",")
-    given = dict(option.partition("=")[::2] for option in options)
-    unknown = [key for key in given if key not in ("prompts", "average")]
+    string, *pairs = rest.split(",")
+    options = dict(pair.partition("=")[::2] for pair in pairs)
+    unknown = [key for key in options if key not in ("prompts", "average")]
     if unknown:
         raise UnknownName(f"'{name}': expected ,prompts=FILE or ,average=WORD after the model, got '{unknown[0]}'")
     arch, _, config = clip_weights(string)
-    loader = zero_shot(string, given.get("prompts"), given.get("average", "embeddings"))
+    loader = zero_shot(string, options.get("prompts"), options.get("average", "embeddings"))
     return Model(
         name=name,
         transform=clip_transform(open_clip().get_model_config(arch)["vision_cfg"]["image_size"], config),
@@ -26,16 +26,17 @@ def resolve(name: str, rest: str) -> Model:
         eval_batch_size=64,
         arch=arch,
         tags=("open_clip", "zero-shot"),
-        classes=read_prompts(given["prompts"]).wnids if "prompts" in given else None,
+        classes=read_prompts(options["prompts"]).wnids if "prompts" in options else None,
     )
 
 
 def clip_transform(size: int | tuple[int, int], config: dict[str, Any]) -> StandardTransform:
-    """open_clip's inference transform as data."""
+    """open_clip's inference transform as a StandardTransform."""
     size = size if isinstance(size, int) else (size[0], size[1])
     mode = config.get("resize_mode", "shortest")
     if mode == "squash":
         return StandardTransform((size, size) if isinstance(size, int) else size, None, config["interpolation"])
+    # A mode that is not known here must not be replaced by a similar one: the accuracy would be slightly off.
     if mode != "shortest" or not isinstance(size, int):
         raise EntryError(f"open_clip: resize_mode '{mode}' with input {size} is not known; write an entry for it")
     return StandardTransform(size, size, config["interpolation"])

@@ -1,4 +1,4 @@
-"""A CLIP model as a classifier: the text side is computed once per model and prompts, then kept on disk."""
+"""A CLIP model as a classifier. Its text features are computed once per model and prompts, and cached on disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ZeroShotClassifier(nn.Module):
         self._heads: torch.Tensor | None = None
         words = json.dumps([prompts.names, prompts.templates, average])
         digest = hashlib.sha256(words.encode()).digest()
-        # Part of the state, so that the recorded checksum tells the same weights with other prompts apart.
+        # A buffer is part of the state, so the recorded checksum differs for the same weights with other prompts.
         self.register_buffer("prompts_sha256", torch.tensor(list(digest), dtype=torch.uint8))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -49,12 +49,13 @@ class ZeroShotClassifier(nn.Module):
 
     @torch.compiler.disable
     def _text_heads(self, device: torch.device) -> torch.Tensor:
-        """Computed at the first batch rather than when loading: then the model is on its device."""
+        """The text features, computed at the first batch, when the model is on its device, or read from the cache."""
         if self._heads is None:
             path = user_cache("text-features") / f"{state_sha256(self)}.pt"
             try:
                 self._heads = torch.load(path, map_location="cpu", weights_only=True)
-            except Exception:  # absent or torn: made again
+            except Exception:  # absent or damaged: computed again
+                # Without mixed precision: the cache serves runs with and without --amp.
                 with torch.no_grad(), torch.autocast(device.type, enabled=False):
                     heads = text_heads(self.clip, self._tokenizer, self._prompts, self._average, device)
                 self._heads = heads.float().cpu()
@@ -68,7 +69,7 @@ class ZeroShotClassifier(nn.Module):
 def text_heads(
     clip: Any, tokenizer: Callable[[list[str]], torch.Tensor], prompts: Prompts, average: str, device: torch.device
 ) -> torch.Tensor:
-    """(1, classes, dimensions); for the average of probabilities (templates, classes, dimensions)."""
+    """Text features of shape (1, classes, dimensions), or (templates, classes, dimensions) for "probabilities"."""
     n = len(prompts.templates)
     step = max(1, _SENTENCES_AT_ONCE // n)
     parts = []

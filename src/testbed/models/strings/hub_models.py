@@ -20,11 +20,12 @@ def resolve(name: str, rest: str) -> Model:
     def load() -> Any:
         import torch
 
+        # With pretrained=True torch.hub would download weights that are replaced anyway.
         if checkpoint_is_given() or find_local(entry) is not None:
             return with_weights(torch.hub.load(repository, entry, pretrained=False, trust_repo=True), entry)
         return torch.hub.load(repository, entry, pretrained=True, trust_repo=True)
 
-    # torch.hub carries no input configuration: the usual one of ImageNet classifiers is assumed and recorded.
+    # torch.hub has no input configuration: the usual one of ImageNet classifiers is assumed, and recorded.
     return Model(
         name=name,
         transform=StandardTransform(256, 224),

@@ -1,8 +1,9 @@
-"""The names of all models that a package offers, without importing it.
+"""The names of all models of a package, without importing it.
 
-Importing timm takes seconds, and its names cannot be read from its source: some files compute them. So the package
-is asked once per version, in a process of its own, and the answer is kept in the user's cache folder. The answers of
-the versions this was written with come along in `listed/` (`python tools/list_model_names.py` adds the installed ones).
+Importing timm takes seconds, and its names cannot be read from its source, since some files compute them. So each
+version of a package is asked once, in another process, and the answer is kept in the user's cache folder. The answers
+of some versions are part of this project, in `listed/`; `python tools/list_model_names.py` writes those of the
+installed versions.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from pathlib import Path
 from testbed.errors import UnknownName
 from testbed.models.user_cache import keep, user_cache
 
-# kind of string -> how its package is called when it is installed
 SHIPPED = Path(__file__).with_name("listed")
+# Kind of model string -> the name of its package for pip.
 LISTED = {"timm": "timm", "torchvision": "torchvision", "open_clip": "open_clip_torch"}
 
 
 def model_names(kind: str) -> list[str]:
-    """Every `name.tag`, `name/weights` that stands behind `kind:`."""
+    """What may follow `kind:`: every `name.tag` of timm, every `name/weights` of torchvision and open_clip."""
     package = LISTED[kind]
     if importlib.util.find_spec(kind) is None:
         raise UnknownName(f"'{kind}:' needs the package {package}: pip install {package}")
-    if kind in sys.modules:  # it has been imported anyway
+    if kind in sys.modules:  # already imported, so asking it costs nothing
         return ask_package(kind)
     try:
         file = f"{kind}-{version(package)}.json"
@@ -45,7 +46,7 @@ def model_names(kind: str) -> list[str]:
 
 
 def ask_package(kind: str) -> list[str]:
-    """The names as the package itself tells them; imports it."""
+    """The names as the package itself lists them. This imports the package."""
     if kind == "timm":
         import timm
 
@@ -58,7 +59,7 @@ def ask_package(kind: str) -> list[str]:
 
     return [
         f"{name}/{weights.name}"
-        for name in list_models()
+        for name in list_models()  # also segmentation, detection (with a /), video and quantized models
         if "/" not in name and not name.startswith("quantized_")
         for weights in get_model_weights(name)
         if "ImageClassification" in repr(weights.transforms)
@@ -66,6 +67,7 @@ def ask_package(kind: str) -> list[str]:
 
 
 def _ask_in_another_process(kind: str) -> list[str]:
+    """`ask_package` in a child process, so that this process stays without the package and its import time."""
     code = (
         f"import json; from testbed.models.strings.names import ask_package; print(json.dumps(ask_package({kind!r})))"
     )

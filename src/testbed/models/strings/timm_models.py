@@ -11,7 +11,7 @@ from testbed.errors import EntryError, UnknownName, near_names
 from testbed.models.strings.names import ask_package
 from testbed.models.weights import with_weights
 
-# Heads of this many classes are those of this list, which comes with timm. They lack up to nine of the 1000.
+# Number of outputs -> the class list of timm that they follow. These lists lack up to nine of ImageNet's 1000 classes.
 _CLASS_LISTS = {
     11221: "imagenet21k_miil",
     11821: "imagenet12k",
@@ -37,7 +37,7 @@ def resolve(name: str, rest: str) -> Model:
     config = resolve_data_config(pretrained_cfg=pretrained)
     default = timm.get_pretrained_cfg(arch)
     default_tag = default.tag if default is not None else ""
-    # A plain <arch>.pth carries no tag: it is taken only for the weights that a plain name stands for.
+    # A file <arch>.pth names no tag: it is used only for the tag that timm itself takes for the bare name.
     names = [f"{arch}.{tag or default_tag}"] + ([f"{arch}.pth"] if tag in ("", default_tag) else [])
 
     def load() -> Any:
@@ -63,6 +63,7 @@ def resolve(name: str, rest: str) -> Model:
 def timm_transform(config: dict[str, Any]) -> StandardTransform:
     """timm's evaluation transform as data: resize to size / crop_pct, then crop; or squash to the size."""
     height, width = config["input_size"][-2:]
+    # "random" is a training choice.
     interpolation = config["interpolation"] if config["interpolation"] != "random" else "bilinear"
     scaled = (math.floor(height / config["crop_pct"]), math.floor(width / config["crop_pct"]))
     mode = config.get("crop_mode") or "center"

@@ -27,7 +27,7 @@ def resolve(name: str, rest: str) -> Model:
 
     def load() -> Any:
         file_name = weights.url.rsplit("/", 1)[-1]
-        # A plain <arch>.pth carries no tag: it is taken only for the weights that were published first.
+        # A file <arch>.pth names no weights: it is used only for those that were published first.
         names = (file_name, f"{arch}.pth") if weights is every[tags[0]] else (file_name,)
         return with_weights(
             get_model(arch, weights=None, **init_arguments(arch, weights)),
@@ -47,9 +47,9 @@ def resolve(name: str, rest: str) -> Model:
 
 
 def init_arguments(arch: str, weights: Any) -> dict[str, Any]:
-    """What torchvision's own builders derive from the weights."""
-    if arch in ("googlenet", "inception_v3"):  # they come with the auxiliary heads and the 2015 input scaling
+    """Constructor arguments that torchvision's own builders derive from the weights."""
+    if arch in ("googlenet", "inception_v3"):  # the files contain auxiliary heads, and expect inputs scaled as in 2015
         return {"init_weights": False, "transform_input": True}
-    if arch.startswith("vit_"):  # as many positions as pictures of this size have patches
+    if arch.startswith("vit_"):  # the position embedding has one entry per patch, so the size is fixed
         return {"image_size": weights.meta["min_size"][0]}
     return {}

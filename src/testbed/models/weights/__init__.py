@@ -1,4 +1,4 @@
-"""Weights of a classifier: found locally before any download, loaded safely and strictly, or not at all."""
+"""Weights of a classifier: found locally before any download, read without running code, and loaded strictly."""
 
 from testbed.models.weights.checkpoints import UNSAFE_VARIABLE, read_tensors, state_sha256, unwrapped
 from testbed.models.weights.loading import (

@@ -1,4 +1,4 @@
-"""Checkpoints: read without running their code, unwrapped, and loaded into a network strictly."""
+"""Checkpoint files: read without running pickled code, unwrapped to a state dict, loaded into a network strictly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from testbed.errors import ModelError
 
 UNSAFE_VARIABLE = "TESTBED_UNSAFE_PICKLE"  # set by eval.py --unsafe-pickle; worker processes inherit it
-# Averaged weights go before those of the last step, as in timm.
+# Keys under which training scripts save weights. Averaged weights go before those of the last step, as in timm.
 _WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "ema")
 _OTHER_NAMES = (
     (re.compile(r"(^|\.)(?:(?:module|_orig_mod)\.)+"), r"\1"),  # DataParallel, torch.compile
@@ -26,17 +26,18 @@ _OTHER_NAMES = (
 
 
 class State(dict[str, Any]):
-    """Tensors by name, with the versions of their modules: some networks ask for theirs while loading."""
+    """A state dict with the module versions of the checkpoint, which some modules read while loading."""
 
     def __init__(self, tensors: Mapping[str, Any], versions: Mapping[str, Any]) -> None:
         super().__init__(tensors)
-        self._metadata = dict(versions)  # where torch looks for them
+        self._metadata = dict(versions)  # the attribute that torch reads
 
     @property
     def versions(self) -> dict[str, Any]:
         return self._metadata
 
     def renamed(self, rename: Callable[[str], str]) -> State:
+        """The same tensors and versions under other names."""
         versions = {rename(f"{module}.").removesuffix("."): v for module, v in self.versions.items()}
         return State({rename(name): tensor for name, tensor in self.items()}, versions)
 
@@ -45,7 +46,7 @@ class State(dict[str, Any]):
 
 
 def read_tensors(path: Path) -> Any:
-    """What a safetensors or torch file holds. Pickled code is run only under --unsafe-pickle."""
+    """The content of a safetensors or torch file. Pickled code is run only under --unsafe-pickle."""
     if not path.is_file():
         raise ModelError(f"checkpoint {path} does not exist")
     try:
@@ -63,27 +64,28 @@ def _read(path: Path, trusted: bool) -> Any:
 
     import torch
 
-    # Training scripts put their arguments beside the weights; a Namespace runs no code.
+    # Training scripts save their arguments with the weights. Unpickling a Namespace runs no code.
     with torch.serialization.safe_globals([argparse.Namespace]):
         return torch.load(path, map_location="cpu", weights_only=not trusted)
 
 
 def _what_is_wrong(path: Path, error: Exception) -> str:
+    """Why a file could not be read, to follow its name in a message."""
     if _is_refused_code(path, error):
         refused = re.search(r"GLOBAL (\S+)", str(error))
         return (
             f"holds pickled code{f' ({refused[1]})' if refused else ''}: expected tensors only. Such code can do "
             "anything on this machine; --unsafe-pickle runs it, for a file whose maker you trust"
         )
-    first = re.split(r"\n|\. ", str(error))[0]
-    told = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    first_sentence = re.split(r"\n|\. ", str(error))[0]
+    reason = f"{type(error).__name__}: {first_sentence}" if first_sentence else type(error).__name__
     if isinstance(error, ImportError | AttributeError):
-        return f"needs code that is not installed here ({told})"
-    return f"is truncated, or no torch or safetensors file ({told})"
+        return f"needs code that is not installed here ({reason})"
+    return f"is truncated, or no torch or safetensors file ({reason})"
 
 
 def _is_refused_code(path: Path, error: Exception) -> bool:
-    """Torch says the same of code in one of its files and of most texts."""
+    """Whether torch refused code in a real checkpoint. It raises the same error for most text files."""
     if not isinstance(error, pickle.UnpicklingError) or "Weights only load failed" not in str(error):
         return False
     with path.open("rb") as file:
@@ -94,7 +96,7 @@ def _is_refused_code(path: Path, error: Exception) -> bool:
 
 
 def unwrapped(content: Any) -> State:
-    """The bare state dict: out of `state_dict`, `model`, `ema` wrappers."""
+    """The state dict in a checkpoint, which may lie under a key such as `state_dict`, `model` or `ema`."""
     for key in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
@@ -106,11 +108,15 @@ def unwrapped(content: Any) -> State:
 
 
 def fitted(state: State, own: Mapping[str, Any]) -> State:
-    """Under the network's own names: without `module.`, and without a prefix that all share if the rest then fits."""
+    """The state under the network's own names.
+
+    Wrapper prefixes such as `module.` are removed. A prefix that all names share is removed if the rest then fits.
+    """
     if not any(_misnamed(state, own)):
         return state
     state = state.renamed(_plain_name)
     rest = _without_copies(state)
+    # A common prefix is removed one part at a time; where that does not end in a fit, the names are left for the error.
     while any(_misnamed(rest, own)):
         prefix = next(iter(rest), "").partition(".")[0] + "."
         if not rest or not all(name.startswith(prefix) for name in rest):
@@ -126,14 +132,17 @@ def _plain_name(name: str) -> str:
 
 
 def _without_copies(state: State) -> State:
-    """MadryLab's robustness stores a network twice, and its normalisation, which is the entry's to say."""
+    """Without the duplicates in checkpoints of MadryLab's robustness.
+
+    They store the network twice (model, attacker), and its normalisation, which the registry entry declares.
+    """
     if {name.partition(".")[0] for name in state} != {"model", "attacker", "normalizer"}:
         return state
     return State({name: tensor for name, tensor in state.items() if name.startswith("model.")}, state.versions)
 
 
 def _misnamed(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The names that are missing in the state, and those that the network has not."""
+    """(names missing in the state, names that the network does not have)."""
     # Checkpoints older than torch 0.4.1 lack this counter, which evaluation does not use.
     missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
     return missing, [name for name in state if name not in own]
@@ -143,6 +152,7 @@ def _misnamed(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[list[st
 
 
 def load_state(network: Any, state: State, where: str) -> Any:
+    """The network with all its tensors loaded. A missing, unexpected or misshaped tensor is an error."""
     own = network.state_dict()
     state = fitted(state, own)
     missing, unexpected = _misnamed(state, own)
@@ -159,12 +169,12 @@ def load_state(network: Any, state: State, where: str) -> Any:
     if problems:
         raise ModelError(f"{where} does not fit {type(network).__name__}; {'; '.join(problems)}")
     versions = {**getattr(own, "_metadata", {}), **state.versions}
-    network.load_state_dict(State(state, versions), strict=False)  # checked above, with a message that helps
+    network.load_state_dict(State(state, versions), strict=False)  # checked above, with a shorter message than torch's
     return network
 
 
 def state_sha256(network: Any) -> str | None:
-    """One checksum over names and values of all tensors, whatever file they came from."""
+    """A checksum of the names and values of all tensors, independent of the file; None for a network without any."""
     import hashlib
 
     import torch

@@ -1,4 +1,4 @@
-"""Which weights a network gets: the file the user names, else a local one, else what may be downloaded."""
+"""Chooses the weights of a network: the file that the user names, else a local file, else a download."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from testbed.errors import ModelError, TestbedError
 from testbed.models.weights.checkpoints import load_state, read_tensors, unwrapped
 from testbed.models.weights.places import DEFAULT_FOLDER, SUFFIXES, WEIGHTS_VARIABLE, MissingWeights, find_local
 
-# torch.hub's way of naming: the first digits of the sha256 at the end. A date such as 20240131 is none.
+# torch.hub ends file names with the first digits of the sha256. A date such as 20240131 is not taken for a hash.
 _HASHED_NAME = re.compile(r".*-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})(?:\.\w+)+")
 
+# Set around a classifier_loader, since it is the entry's function and takes no arguments.
 _override: ContextVar[Path | None] = ContextVar("checkpoint named by the user", default=None)
 _overridden: ContextVar[bool] = ContextVar("checkpoint already loaded", default=False)
 _noted: ContextVar[dict[str, str] | None] = ContextVar("files loaded so far", default=None)
@@ -25,7 +26,7 @@ _noted: ContextVar[dict[str, str] | None] = ContextVar("files loaded so far", de
 
 @contextmanager
 def noting_files() -> Iterator[dict[str, str]]:
-    """Name -> sha256 of every weights file that is loaded inside, for the provenance."""
+    """File name -> sha256 of every weights file that is loaded inside the block, for the provenance."""
     files: dict[str, str] = {}
     token = _noted.set(files)
     try:
@@ -36,7 +37,7 @@ def noting_files() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def checkpoint_override(path: Path | None) -> Iterator[Callable[[], bool]]:
-    """While a classifier_loader runs, `with_weights` takes this file instead of the entry's own weights."""
+    """Inside the block `with_weights` loads this file instead of the entry's weights. Yields whether it has done so."""
     token, used = _override.set(path), _overridden.set(False)
     try:
         yield _overridden.get
@@ -46,7 +47,7 @@ def checkpoint_override(path: Path | None) -> Iterator[Callable[[], bool]]:
 
 
 def checkpoint_is_given() -> bool:
-    """Whether `with_weights` will take a file that the user has named: then nothing need be downloaded."""
+    """Whether the user has named a file that `with_weights` will load, so that no download is needed."""
     return _override.get() is not None
 
 
@@ -55,7 +56,8 @@ def with_weights(
 ) -> Any:
     """`network` with weights: the user's checkpoint, else a local file, else what `fallback()` returns.
 
-    fallback returns a path or a state dict, and is where a download may happen.
+    `fallback` returns a path or a state dict; it may download. With `by_position` its tensors are assigned in the
+    network's order instead of by name.
     """
     override = _override.get()
     if override is not None:
@@ -64,21 +66,21 @@ def with_weights(
     path = find_local(*local_names) if local_names else None
     if path is not None:
         return load_checkpoint(network, path)
-    found = _fetched(local_names, fallback)
-    if isinstance(found, str | os.PathLike):
-        return load_checkpoint(network, Path(found), by_position)
-    return load_state(network, unwrapped(found), "downloaded weights")
+    fetched = _fetched(local_names, fallback)
+    if isinstance(fetched, str | os.PathLike):
+        return load_checkpoint(network, Path(fetched), by_position)
+    return load_state(network, unwrapped(fetched), "downloaded weights")
 
 
 def _fetched(local_names: Sequence[str], fallback: Callable[[], Any] | None) -> Any:
-    """What the fallback gives; where there is none, or it has no network, where to put a file instead."""
+    """What the fallback returns. Without one, or without a network, an error says where to put a file."""
     reason = ""
     if fallback is not None:
         try:
             return fallback()
         except TestbedError:
             raise
-        except OSError as error:  # of urllib, requests and the hub's client alike: the network or the disk
+        except OSError as error:  # base class of the errors of urllib, requests and the hub's client
             if not local_names:
                 raise
             first, *_ = str(error).splitlines() or [""]
@@ -91,7 +93,7 @@ def _fetched(local_names: Sequence[str], fallback: Callable[[], Any] | None) -> 
 
 
 def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
-    """Load a file into `network`, strictly: every tensor has its place and every place its tensor."""
+    """Load a file into `network`, strictly: file and network must have the same tensors."""
     _note(path)
     state = unwrapped(read_tensors(path))
     if by_position:
@@ -103,7 +105,7 @@ def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
 
 
 def _note(path: Path) -> None:
-    """Remember the file for the provenance, and refuse one that is not what its name says."""
+    """Record the file for the provenance, and refuse it if its sha256 is not the one in its name."""
     from testbed.data.fetch import digest_of
 
     if not path.is_file():
@@ -114,7 +116,7 @@ def _note(path: Path) -> None:
     promised = _HASHED_NAME.fullmatch(path.name)
     if not promised or digest.startswith(promised[1]):
         return
-    if path == _override.get():  # the user's own: the digits may be a job's number or part of a UUID
+    if path == _override.get():  # the digits in the name of a user's file may be a job number or part of a UUID
         print(
             f"warning: {path} is loaded as it is: its name ends like one with the sha256 {promised[1]}..., it has "
             f"{digest[:8]}...",

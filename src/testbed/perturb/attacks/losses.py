@@ -1,4 +1,4 @@
-"""What an attack climbs: one number per image that is higher the nearer the model is to a wrong answer."""
+"""The losses that attacks maximise: one number per image, higher the nearer the model is to a wrong answer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Loss = Callable[["Tensor", "Tensor"], "Tensor"]
 
 
 def cross_entropy_gap(logits: Tensor, targets: Tensor) -> Tensor:
-    """log(sum of exp of the other logits) minus the target's.
+    """logsumexp of the other logits, minus the target's logit.
 
-    The cross-entropy is log(1 + exp(gap)), so both rise together and in the same direction; but the gap's gradient
-    does not vanish where a model is sure of itself, and such a model is not mistaken for a robust one.
+    The cross-entropy is log(1 + exp(gap)), so both have the same direction of ascent. But where a model is very sure,
+    the gradient of the cross-entropy vanishes in float32, which makes the model look robust; that of the gap does not.
     """
     import torch
 
@@ -26,9 +26,9 @@ def cross_entropy_gap(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def logits_ratio(logits: Tensor, targets: Tensor) -> Tensor:
-    """The difference of logits ratio (DLR; Croce and Hein 2020): the margin relative to the spread of the top three.
+    """The difference of logits ratio (DLR; Croce and Hein 2020): the margin over the spread of the top three logits.
 
-    It stays the same when all logits are shifted or scaled.
+    It does not change when all logits are shifted or scaled.
     """
     import torch
 
@@ -46,7 +46,7 @@ LOSSES: dict[str, Loss] = {"ce": cross_entropy_gap, "dlr": logits_ratio}
 
 
 def loss_gradient(images: Tensor, model: Any, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor, Tensor]:
-    """Each image's loss, the direction in which it rises, and whether the model still sees the target."""
+    """For each image its loss, the gradient of the loss, and whether the model predicts the target."""
     import torch
 
     with torch.enable_grad():

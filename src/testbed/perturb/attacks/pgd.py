@@ -24,11 +24,11 @@ def projected_gradient_descent(
 ) -> Attack:
     """Untargeted ascent of the cross-entropy inside the ball of radius `eps` around each image.
 
-    `eps` and `step` count in pixel values from 0 to 1: 8/255, not 8. An image is left alone from the moment
-    the model misclassifies it, so one that is wrong from the start (or has no label) comes back unchanged.
+    `eps` and `step` are in pixel values from 0 to 1: 8/255, not 8. An image is final once the model misclassifies it,
+    so one that is wrong from the start (or has no label) comes back unchanged.
 
-    labels="predicted" attacks what the model says of the clean image, whether right or not, and takes all the steps;
-    clip=False lets pixels leave [0, 1]. Both together are what the published runs did (docs/differences.md).
+    labels="predicted" attacks the model's prediction for the clean image, right or wrong, and takes all steps;
+    clip=False lets pixels leave [0, 1]. The published runs did both (docs/differences.md).
     """
     check_arguments("projected_gradient_descent", norm, eps=eps, step=step, steps=steps)
     if labels not in LABELS:
@@ -45,14 +45,14 @@ def projected_gradient_descent(
             targets = predicted
         standing = (predicted == targets).nonzero().flatten()
         if random_start:
-            # Drawn for the whole batch, since that is what the generator counts in.
+            # Drawn for the whole batch: `rng` has one generator per image of the batch.
             start = within(images, images + inside_ball(images, norm, eps, rng))
             adversarial[standing] = start[standing]
         for _ in range(steps):
             if len(standing) == 0:
                 break
             _, gradient, right = loss_gradient(adversarial[standing], model, targets[standing], cross_entropy_gap)
-            if labels == "true":
+            if labels == "true":  # the published runs took all steps, whatever became of the prediction
                 standing, gradient = standing[right], gradient[right]
             moved = adversarial[standing] + step * steepest(gradient, norm)
             adversarial[standing] = within(images[standing], moved)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Function = Callable[..., np.ndarray]
 
+# Each corruption is the function with the name of its table of constants.
 _FUNCTIONS: dict[str, Function] = {
     name: getattr(module, name)
     for module in (noise, blur, weather, digital, spatter, bar_light, bar_noise)
@@ -34,7 +35,7 @@ _FUNCTIONS: dict[str, Function] = {
     if hasattr(module, name)
 }
 
-_READ_FILES = ("frost",)  # textures, from the data roots of the run
+_READ_FILES = ("frost",)  # they read textures from the data roots of the run
 
 # In the published order; the last four of ImageNet-C are its extra (validation) corruptions.
 CORRUPTIONS: tuple[str, ...] = tuple(IMAGENET_C)
@@ -43,10 +44,10 @@ BAR_CORRUPTIONS: tuple[str, ...] = tuple(IMAGENET_C_BAR)
 
 @dataclass(frozen=True)
 class Corruption:
-    """A perturbation_fn_cpu: a float CHW tensor in [0, 1] in, the same shape and range out.
+    """A corruption at one severity, called as a perturbation_fn_cpu: float CHW tensor in [0, 1] in and out.
 
-    The published programs read and write bytes; here the values stay floats, so nothing is cut to whole grey
-    levels on the way out (JPEG and pixelate, which work on bytes, aside).
+    The published programs return bytes. Here values stay floats and are not rounded to whole grey levels, except by
+    JPEG and pixelate, which work on bytes.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Corruption:
     def __post_init__(self) -> None:
         if self.name not in _FUNCTIONS:
             raise ValueError(f"corruption: expected {_names_near(self.name)}, got {self.name!r}")
+        # Not isinstance: True is an int, and would be severity 1.
         if type(self.severity) is not int or self.severity not in SEVERITIES:
             raise ValueError(f"corruption {self.name!r}: expected a severity from 1 to 5, got {self.severity!r}")
         if self.size is not None and self.size not in SIZES:
@@ -69,20 +71,20 @@ class Corruption:
                 f"corruption {self.name!r}: expected one image of shape (3, height, width), at least 2 pixels a side, "
                 f"got {tuple(image.shape)}"
             )
-        # HWC to look at, but each plane whole in memory: that is what most functions run fastest on.
+        # Transposed to HWC, but contiguous by plane: most functions run fastest on that layout.
         planes = np.ascontiguousarray(image.detach().cpu().numpy(), dtype=np.float32)
         out = self.on_array(planes.transpose(1, 2, 0), rng, data_roots).transpose(2, 0, 1)
         return torch.from_numpy(np.ascontiguousarray(out, dtype=np.float32))
 
     def on_array(self, pixels: np.ndarray, rng: np.random.Generator, data_roots: Sequence[str] = ()) -> np.ndarray:
-        """The same on float32 HWC pixels in [0, 1]."""
+        """The corruption of float32 HWC pixels in [0, 1]."""
         _, parameters = self.constants_for(min(pixels.shape[:2]))
         files = {"data_roots": data_roots} if self.name in _READ_FILES else {}
         return _FUNCTIONS[self.name](pixels, rng, **parameters, **files)
 
     @property
     def on_batch(self) -> Callable[[torch.Tensor, Generators], torch.Tensor] | None:
-        """The same for a batch on a GPU, but for float32 rounding; None where there is no such form."""
+        """The function for a batch on a GPU, equal up to float32 rounding; None if this corruption has none."""
         from testbed.perturb.corruptions.on_device import BATCHED
 
         if self.name not in BATCHED:
@@ -95,11 +97,11 @@ class Corruption:
         return perturb
 
     def constants_for(self, side: int) -> tuple[int, dict[str, float]]:
-        """The size whose published constants serve a picture with this shorter side, and the constants."""
+        """For a picture with this shorter side: the size whose published constants are used, and the constants."""
         return constants(self.name, self.severity, self.size or size_for(side))
 
     def describe(self, side: int = 224) -> str:
-        """One line for the record: which constants a picture with this shorter side meets."""
+        """One line for the record, with the constants used for a picture with this shorter side."""
         published, parameters = self.constants_for(side)
         values = ", ".join(f"{name}={value:g}" for name, value in parameters.items())
         return f"{self.name}, severity {self.severity}, constants for {published} pixels ({values})"

@@ -1,7 +1,7 @@
-"""Additive patterns of ImageNet-C-bar: pixels HWC in [0, 1] in, pixels in [0, 1] out.
+"""Noise and patterns of ImageNet-C-bar: pixels HWC in [0, 1] in, pixels in [0, 1] out.
 
-A `level` lies between 0 and 10, lengths are shares of the shorter side, strengths are of 255 grey levels.
-The published programs evaluate a function pixel by pixel; here the same functions take whole arrays.
+`level` is between 0 and 10, lengths are shares of the shorter side, and strengths are in grey levels of 255. The
+published programs compute one pixel at a time; here the same functions are computed on whole arrays.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ def single_frequency_greyscale(image: np.ndarray, rng: np.random.Generator, leve
     along_x, along_y = rng.permutation([faster, slower])
     across = np.arange(width) * along_x + rng.uniform(0, 2 * np.pi)
     down = np.arange(height)[:, None] * along_y
+    # sin(across + down) by the addition theorem: sines of one row and one column instead of every pixel.
     wave = np.sin(across) * np.cos(down) + np.cos(across) * np.sin(down)
     return _added(image, wave, level / 10 * 196)
 
 
 def cocentric_sine_waves(image: np.ndarray, rng: np.random.Generator, level: float) -> np.ndarray:
-    """Add rings whose distance from their centre wavers with the angle."""
+    """Add concentric rings whose radius oscillates with the angle."""
     size = min(image.shape[:2])
     centre_x, centre_y = rng.uniform(0, size, 2)
     frequency = rng.uniform(0, 10)
     amplitude, ring_width = rng.uniform(0, size / 10, 2)
     x, y = _offsets(image, centre_x, centre_y)
     distance = np.hypot(x, y) + np.float32(amplitude) * np.sin(np.arctan2(x, y) * np.float32(frequency))
-    turns = distance / np.float32(max(ring_width, 1e-6))
+    turns = distance / np.float32(max(ring_width, 1e-6))  # a width of 0 may be drawn
     return _added(image, turns - np.floor(turns) - np.float32(0.5), level / 10 * 128)
 
 
 def plasma_noise(image: np.ndarray, rng: np.random.Generator, level: float) -> np.ndarray:
-    """Fade the picture and add coloured swirls: coordinates stirred by sines of growing frequency."""
+    """Fade the picture and add coloured swirls: coordinates shifted repeatedly by sines of growing frequency."""
     time = rng.uniform(0, 6 * np.pi)
     rounds = int(rng.integers(4, 7))
     sharpness = rng.uniform(0.5, 1)
@@ -46,6 +47,7 @@ def plasma_noise(image: np.ndarray, rng: np.random.Generator, level: float) -> n
     x = np.arange(width, dtype=np.float32) / scale + np.zeros((height, 1), dtype=np.float32)
     y = np.arange(height, dtype=np.float32)[:, None] / scale + np.zeros(width, dtype=np.float32)
     frequency, slowness, divisor = 1.0, 1.0, 1.0
+    # In every round both shifts are computed from the old coordinates before either of them is applied.
     for _ in range(rounds):
         shift = np.float32(time / slowness)
         stir_x = np.cos(y * np.float32(frequency) + shift) / np.float32(divisor)
@@ -60,20 +62,20 @@ def plasma_noise(image: np.ndarray, rng: np.random.Generator, level: float) -> n
 
 
 def blue_noise_sample(image: np.ndarray, rng: np.random.Generator, level: float) -> np.ndarray:
-    """Blacken the pixels where noise of rising spectrum stays below a threshold."""
+    """Set pixels to black where noise with a rising spectrum (blue noise) is below a threshold."""
     noise = _spectral_noise(image.shape[0], image.shape[1], rng, falling=False)
     return image * (noise > level / 10 * 3 - 2.5)[..., None]
 
 
 def brownish_noise(image: np.ndarray, rng: np.random.Generator, level: float) -> np.ndarray:
-    """Add noise whose spectrum falls with the square of the frequency, each channel its own."""
+    """Add noise whose spectrum falls with the square of the frequency, drawn for each channel."""
     height, width = image.shape[:2]
     planes = [_spectral_noise(height, width, rng, falling=True) for _ in range(3)]
     return np.clip(image + np.float32(level / 10 * 64 / 255) * np.stack(planes, axis=2), 0, 1)
 
 
 def perlin_noise(image: np.ndarray, rng: np.random.Generator, level: float) -> np.ndarray:
-    """Blend with five octaves of folded Perlin noise; the coarsest has seven cells along the shorter side."""
+    """Blend with five octaves of Perlin noise in absolute value; the first has seven cells along the shorter side."""
     height, width = image.shape[:2]
     cell = 32 * min(height, width) / 224
     gradients, order = _lattice(rng)
@@ -91,24 +93,24 @@ def perlin_noise(image: np.ndarray, rng: np.random.Generator, level: float) -> n
 
 
 def _lattice(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """256 directions (drawn from a square, as in Perlin's program) and the order in which cells take them."""
+    """256 gradients of length 1 (drawn from a square, as in Perlin's program), and a permutation to look them up."""
     directions = rng.integers(-256, 256, (256, 2)).astype(np.float32)
     length = np.hypot(directions[:, 0], directions[:, 1])[:, None]
-    return directions / np.maximum(length, 1), rng.permutation(256)
+    return directions / np.maximum(length, 1), rng.permutation(256)  # (0, 0) may be drawn and stays so
 
 
 @lru_cache(maxsize=32)
 def _lattice_weights(side: int, frequency: float) -> tuple[Any, Any]:
-    """Along one side: the share of each lattice point in each pixel, and that share times the distance to it.
+    """Two matrices (pixels, lattice points) for one side: interpolation weights, and weights times distance.
 
-    Gradient noise is bilinear in these two and the gradients, so an octave is four products with sparse matrices.
+    Gradient noise is bilinear in these and the gradients, so an octave is four products with sparse matrices.
     """
     from scipy.sparse import csr_matrix
 
     place = np.arange(side) * frequency
     first = np.floor(place).astype(int)
     beyond = place - first
-    later = beyond**2 * (3 - 2 * beyond)
+    later = beyond**2 * (3 - 2 * beyond)  # Perlin's smooth step, not linear interpolation
     pixel = np.arange(side)
     value = np.zeros((side, first[-1] + 2))
     slope = np.zeros_like(value)
@@ -118,9 +120,10 @@ def _lattice_weights(side: int, frequency: float) -> tuple[Any, Any]:
 
 
 def _spectral_noise(height: int, width: int, rng: np.random.Generator, falling: bool) -> np.ndarray:
-    """The real part of a spectrum with given strength and random phases, brought to standard deviation 1.
+    """Noise (height, width) with standard deviation 1, from a spectrum that falls or rises and random phases.
 
-    As published, the phases are the same at a place of the (centred) spectrum and at its mirror place.
+    It is the real part of the inverse Fourier transform. As published, opposite frequencies of the (centred) spectrum
+    have the same phase.
     """
     from scipy import fft
 
@@ -134,6 +137,7 @@ def _spectral_noise(height: int, width: int, rng: np.random.Generator, falling: 
 
 @lru_cache(maxsize=8)
 def _strength(height: int, width: int, falling: bool) -> np.ndarray:
+    """The amplitude of every frequency, with frequency 0 in the middle."""
     size = min(height, width)
     y = (np.arange(height, dtype=np.float32)[:, None] / height - 0.5) * size
     x = (np.arange(width, dtype=np.float32) / width - 0.5) * size
@@ -141,6 +145,7 @@ def _strength(height: int, width: int, falling: bool) -> np.ndarray:
 
 
 def _offsets(image: np.ndarray, centre_x: float, centre_y: float) -> tuple[np.ndarray, np.ndarray]:
+    """x and y of every pixel relative to a centre; two arrays that broadcast to (height, width)."""
     height, width = image.shape[:2]
     x = (np.arange(width) - centre_x).astype(np.float32)
     return np.broadcast_to(x, (height, width)), (np.arange(height)[:, None] - centre_y).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The published constants of every corruption, for pictures of 32, 64 and 224 pixels.
+"""The published constants of every corruption, for pictures of 32, 64 and 224 pixels a side.
 
 ImageNet-C: hendrycks/robustness, `make_cifar_c`, `make_tinyimagenet_c` and `make_imagenet_c` (Hendrycks and
 Dietterich, 2019). ImageNet-C-bar: facebookresearch/augmentation-corruption, `imagenet_c_bar.csv` and
@@ -14,21 +14,24 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 
 class Table(NamedTuple):
-    """The names of a corruption's parameters and, by picture size, their values at severities 1 to 5."""
+    """The parameter names of a corruption and, for each picture size, their values at severities 1 to 5."""
 
     parameters: tuple[str, ...]
     rows: dict[int, tuple[tuple[float, ...], ...]]
 
 
 def size_for(side: int) -> int:
-    """Which constants suit a picture whose shorter side has `side` pixels."""
+    """The size (32, 64 or 224) whose constants are used for a picture whose shorter side has `side` pixels."""
     if side <= 48:
         return 32
     return 64 if side <= 128 else 224
 
 
 def constants(name: str, severity: int, size: int) -> tuple[int, dict[str, float]]:
-    """The parameters by name, and the size they were published for (the next larger one where `size` is not)."""
+    """The size that the constants were published for, and the constants by parameter name.
+
+    Where nothing was published for `size`, the next larger size is taken.
+    """
     table = TABLES[name]
     published = min(known for known in table.rows if known >= size)
     return published, dict(zip(table.parameters, table.rows[published][severity - 1], strict=True))
@@ -40,6 +43,7 @@ def _one(name: str, **rows: tuple[float, ...]) -> Table:
 
 
 def _scaled(factor: int, *rows: tuple[float, float, float]) -> tuple[tuple[float, ...], ...]:
+    """The rows with every value multiplied by a factor."""
     return tuple(tuple(factor * value for value in row) for row in rows)
 
 
@@ -91,6 +95,8 @@ IMAGENET_C: dict[str, Table] = {
             224: ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
         },
     ),
+    # At 224 pixels snow is milder at severity 3 than at 2; so are elastic transform and saturate. Published models
+    # show the same (docs/corruptions.md).
     "snow": Table(
         ("mean", "sigma", "zoom", "threshold", "blur_radius", "blur_sigma", "keep"),
         {
@@ -117,6 +123,7 @@ IMAGENET_C: dict[str, Table] = {
             ),
         },
     ),
+    # The programs for 32 and 64 pixels shrink the textures to a fifth and to 0.3 of their size.
     "frost": Table(
         ("keep", "weight", "texture_scale"),
         {
@@ -172,6 +179,7 @@ IMAGENET_C: dict[str, Table] = {
         px224=(0.15, 0.2, 0.35, 0.45, 0.6),
     ),
     "gaussian_blur": _one("sigma", px32=(0.4, 0.6, 0.7, 0.8, 1), px64=(0.5, 0.75, 1, 1.25, 1.5), px224=(1, 2, 3, 4, 6)),
+    # mud = 0 is water (severities 1 to 3), 1 is mud, where `strength` is the sigma of a second smoothing.
     "spatter": Table(
         ("mean", "sigma", "blur_sigma", "threshold", "strength", "mud"),
         {
@@ -198,6 +206,7 @@ IMAGENET_C: dict[str, Table] = {
             ),
         },
     ),
+    # Severities 1 and 2 take colour away, the others add it.
     "saturate": Table(
         ("factor", "shift"),
         {
@@ -208,7 +217,8 @@ IMAGENET_C: dict[str, Table] = {
     ),
 }
 
-# The published "severity" of C-bar is a level between 0 and 10; what it means stands with each function.
+# What C-bar publishes as "severity" is a level between 0 and 10, with a meaning of its own in each function. CIFAR's
+# levels were published for five of the ten only.
 IMAGENET_C_BAR: dict[str, Table] = {
     "blue_noise_sample": _one("level", px32=(0.7, 1.4, 2.1, 3.5, 4.2), px224=(0.8, 1.6, 2.4, 4.0, 5.6)),
     "brownish_noise": _one("level", px32=(2.5, 4.0, 5.5, 6.5, 7.0), px224=(1.0, 2.0, 3.0, 4.0, 5.0)),

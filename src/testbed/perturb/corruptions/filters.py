@@ -1,8 +1,8 @@
-"""What several corruptions are made of: smoothing, zooming, sampling between pixels, blur along a line.
+"""The filters that corruptions share: smoothing, zooming, bilinear sampling, blur along a line.
 
-Smoothing and zooming are linear along each axis, border rule included, so each is a small sparse matrix that is
-made once per side length and kept. Sparse products run in one fixed order, whatever the number of threads.
-(Only a smoothing wider than the picture is a full matrix.)
+Smoothing and zooming are linear along each axis, border rule included. Each is a sparse matrix that is made once per
+side length and kept (a dense one if it smooths over most of the picture). Sparse products add up in a fixed order,
+whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ def along_both_axes(down: Any, across: Any, image: np.ndarray) -> np.ndarray:
 
 
 def smooth(image: np.ndarray, sigma: float, mode: str = "nearest", truncate: float = 4.0) -> np.ndarray:
-    """A Gaussian filter over the first two axes; `mode` names scipy's border rules."""
+    """A Gaussian filter over the first two axes; `mode` is the name of a border rule of scipy.ndimage."""
     height, width = image.shape[:2]
     return along_both_axes(smoothing(height, sigma, mode, truncate), smoothing(width, sigma, mode, truncate), image)
 
 
 @lru_cache(maxsize=64)
 def smoothing(side: int, sigma: float, mode: str, truncate: float) -> Any:
-    """The matrix that does it along one axis."""
+    """The (side, side) matrix that applies the Gaussian filter along one axis."""
     from scipy.ndimage import gaussian_filter1d
 
+    # The filter is linear, so the filtered unit vectors are the columns of its matrix.
     return _sparse(gaussian_filter1d(np.eye(side), sigma, axis=0, mode=mode, truncate=truncate))
 
 
 @lru_cache(maxsize=64)
 def clipped_zoom(side: int, factor: float) -> Any:
-    """The matrix that takes the middle ceil(side / factor) pixels back to `side` pixels.
+    """The (side, side) matrix that enlarges the middle ceil(side / factor) pixels to `side` pixels.
 
-    Enlarged as scipy's `zoom` of order 1 does it, and trimmed in the middle, as published.
+    As published: enlarged by scipy's `zoom` of order 1, then trimmed equally at both ends.
     """
     from scipy.ndimage import zoom
 
@@ -62,9 +63,10 @@ def _sparse(matrix: np.ndarray) -> Any:
 
 
 def sample(image: np.ndarray, rows: np.ndarray, columns: np.ndarray, border: str) -> np.ndarray:
-    """Bilinear values of an HWC image at fractional places.
+    """Bilinear interpolation of an HWC image at fractional rows and columns.
 
-    Beyond the border: "mirror" (the last pixel is the mirror), "reflect" (it is repeated) or "zero".
+    Values beyond the border: "mirror" (mirrored at the border pixel), "reflect" (mirrored behind the border pixel,
+    which is repeated) or "zero".
     """
     if border == "zero":
         image = np.pad(image, ((1, 1), (1, 1), (0, 0)))
@@ -90,18 +92,19 @@ def sample(image: np.ndarray, rows: np.ndarray, columns: np.ndarray, border: str
 
 
 def _fold(index: np.ndarray, side: int, border: str) -> np.ndarray:
-    """Bring indices beyond the border back to 0 .. side - 1."""
-    if border == "zero":  # the picture has a black frame by now
+    """Map indices beyond the border to 0 .. side - 1, by the border rules of `sample`."""
+    if border == "zero":  # `sample` has put a black frame around the picture
         return np.clip(index, 0, side - 1)
+    # With 3 pixels "mirror" repeats 0 1 2 1, "reflect" 0 1 2 2 1 0.
     period, last = (max(2 * side - 2, 1), 2 * side - 2) if border == "mirror" else (2 * side, 2 * side - 1)
-    if index.min() < -side or index.max() > 2 * side - 2:
+    if index.min() < -side or index.max() > 2 * side - 2:  # further away than the one fold below can bring back
         index = index % period
     index = np.where(index < 0, last - period - index, index)
     return np.where(index < side, index, last - index)
 
 
 def line_blur(image: np.ndarray, radius: float, sigma: float, angle: float) -> np.ndarray:
-    """ImageMagick's motion blur: half a Gaussian laid along a line, the border repeating its last pixel."""
+    """ImageMagick's motion blur: one half of a Gaussian along a line; border pixels are repeated."""
     weights, down, across = line_kernel(radius, sigma, angle)
     height, width = image.shape[:2]
     top, left = max(-down.min(), 0), max(-across.min(), 0)
@@ -116,13 +119,15 @@ def line_blur(image: np.ndarray, radius: float, sigma: float, angle: float) -> n
 
 
 def line_kernel(radius: float, sigma: float, angle: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Weights, and how many pixels down and to the right each lies: 2 * radius + 1 steps of one pixel along a line,
-    rounded to whole pixels. `angle` is in degrees."""
+    """The weights of a blur along a line, and the offset of each in pixels down and to the right.
+
+    The line has 2 * radius + 1 points, one pixel apart, rounded to whole pixels. `angle` is in degrees.
+    """
     steps = np.arange(2 * int(np.ceil(radius)) + 1)
     weights = np.exp(-(steps**2) / (2 * sigma**2))
     weights = (weights / weights.sum()).astype(np.float32)
     turn = np.deg2rad(angle)
-    across = np.ceil(steps * np.cos(turn) - 0.5).astype(int)
+    across = np.ceil(steps * np.cos(turn) - 0.5).astype(int)  # ImageMagick's rounding: halves go down
     down = np.ceil(steps * np.sin(turn) - 0.5).astype(int)
-    seen = weights > 1e-6  # the far end of a narrow kernel adds nothing
-    return weights[seen], down[seen], across[seen]
+    relevant = weights > 1e-6  # the far end of a narrow kernel adds nothing
+    return weights[relevant], down[relevant], across[relevant]

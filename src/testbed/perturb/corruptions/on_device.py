@@ -1,7 +1,7 @@
-"""The slow filters among the corruptions once more, for a whole batch on a GPU.
+"""The slow corruptions of `blur` and `digital`, for a whole batch on a GPU.
 
-The pictures are those of `blur` and `digital` but for float32 rounding: matrices, kernels and random numbers are the
-same. Only matrix products, Fourier transforms and grid_sample are used: newer GPUs round convolutions to TF32.
+The pictures are the same up to float32 rounding: matrices, kernels and random numbers are shared. Only matrix
+products, Fourier transforms and grid_sample are used, since newer GPUs round convolutions to TF32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Images = torch.Tensor  # (N, 3, H, W) in [0, 1]
 
 
 class Generators(Protocol):
-    """A generator for each image of the batch."""
+    """One generator for each image of the batch; `each` calls `draw` with every one of them."""
 
     def each(self, draw: Callable[[np.random.Generator], Any]) -> list[Any]: ...
 
@@ -42,6 +42,7 @@ def motion_blur(images: Images, rng: Generators, radius: float, sigma: float) ->
     kernels = torch.zeros(len(images), 1, 2 * reach + 1, 2 * reach + 1)
     for kernel, angle in zip(kernels[:, 0], rng.each(lambda own: own.uniform(-45, 45)), strict=True):
         weights, down, across = map(torch.from_numpy, line_kernel(radius, sigma, angle))
+        # Two points of the line may round to the same pixel: their weights add up.
         kernel.index_put_((down + reach, across + reach), weights, accumulate=True)
     return _correlated(pad(images, (reach,) * 4, mode="replicate"), kernels.to(images.device)).clamp(0, 1)
 
@@ -77,29 +78,35 @@ def _smooth(images: torch.Tensor, sigma: float, mode: str = "nearest", truncate:
 
 
 def _along_both_axes(images: torch.Tensor, matrix: Callable[..., Any], *arguments: float | str) -> torch.Tensor:
-    """The matrix of each side, `matrix(side, *arguments)`, along the columns and the rows."""
+    """Apply the matrices `matrix(side, *arguments)` along the columns and the rows."""
     down, across = (_on(images.device, matrix, side, *arguments) for side in images.shape[-2:])
     return down @ images @ across.T
 
 
 @lru_cache(maxsize=128)
 def _on(device: torch.device, matrix: Callable[..., Any], *arguments: float | str) -> torch.Tensor:
-    """Kept on the device for the next batch."""
-    made = matrix(*arguments)
-    return torch.from_numpy(made if isinstance(made, np.ndarray) else made.toarray()).to(device)
+    """`matrix(*arguments)` as a dense tensor on the device, kept there for the next batch."""
+    array = matrix(*arguments)
+    return torch.from_numpy(array if isinstance(array, np.ndarray) else array.toarray()).to(device)
 
 
 def _correlated(padded: torch.Tensor, kernels: torch.Tensor) -> torch.Tensor:
-    """The places where the whole kernel lies inside the padded picture, which come first in the result."""
+    """The correlation of padded pictures with kernels, where the kernel lies wholly inside."""
     height, width = padded.shape[-2:]
+    # As in `blur`: conjugated for a correlation, whose valid part is the upper left one.
     spectrum = torch.fft.rfft2(kernels, s=(height, width)).conj()
     blurred = torch.fft.irfft2(torch.fft.rfft2(padded) * spectrum, s=(height, width))
     return blurred[..., : height - kernels.shape[-2] + 1, : width - kernels.shape[-1] + 1]
 
 
 def _sampled(images: Images, rows: torch.Tensor, columns: torch.Tensor, mirror: bool) -> Images:
-    """Bilinear values at fractional places (N, H, W); beyond the border the last pixel is the mirror, or repeated."""
+    """Bilinear interpolation at fractional rows and columns (N, H, W), as `filters.sample`.
+
+    Beyond the border the picture is mirrored at the border pixel (`mirror`), or behind it, which repeats it.
+    """
     height, width = images.shape[-2:]
+    # grid_sample counts from -1 to 1: between the centres of the border pixels with align_corners, else between their
+    # outer edges. It reflects at these two, which gives the two border rules.
     if mirror:
         places = torch.stack([2 * columns / (width - 1) - 1, 2 * rows / (height - 1) - 1], dim=-1)
     else:

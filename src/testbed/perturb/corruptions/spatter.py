@@ -1,7 +1,7 @@
 """Spatter of ImageNet-C: drops of water or splashes of mud on the lens.
 
-The water's relief is published as a chain of OpenCV calls (Canny, distance transform, equalised histogram,
-emboss); each is written here in whole-array numpy with OpenCV's integer arithmetic.
+The published program shades water with a chain of OpenCV calls (Canny, distance transform, histogram equalisation,
+emboss). Each is written here in whole-array numpy with OpenCV's integer arithmetic.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from testbed.perturb.corruptions.filters import smooth
 _WATER = np.array([175, 238, 238], dtype=np.float32) / 255
 _MUD = np.array([63, 42, 20], dtype=np.float32) / 255
 _EMBOSS = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))
-# OpenCV's 5 x 5 chamfer: a step aside, a diagonal step and a knight's move, in 1/65536 of a pixel.
+# OpenCV's 5 x 5 chamfer distance: a step aside, a diagonal step and a knight's move, in 1/65536 of a pixel.
 _ASIDE, _DIAGONAL, _KNIGHT = 65536, round(1.4 * 65536), round(2.1969 * 65536)
 
 
 def spatter(
     image: np.ndarray,
     rng: np.random.Generator,
+    *,
     mean: float,
     sigma: float,
     blur_sigma: float,
@@ -27,7 +28,7 @@ def spatter(
     strength: float,
     mud: float,
 ) -> np.ndarray:
-    """Smoothed noise above a threshold is liquid: water adds a shaded pale turquoise, mud covers with brown.
+    """Smoothed noise above a threshold is liquid: water adds shaded turquoise, mud (`mud` = 1) covers with brown.
 
     Liquid above 1 (seldom, and only in small pictures) stays white; the published cast to bytes wraps it to black.
     """
@@ -51,8 +52,9 @@ def _tinted(layer: np.ndarray, colour: np.ndarray) -> np.ndarray:
 
 
 def _relief(levels: np.ndarray) -> np.ndarray:
-    """How drops are shaded: the distance to their outline, equalised, lit from one corner."""
+    """The shading of drops: the distance to their outline, equalised and embossed."""
     distance = chamfer_distance(canny(levels, 50, 150), limit=20)
+    # The published program cuts the blurred distance to bytes; OpenCV's blur of bytes, at the end, rounds.
     distance = equalised((_box_sum(distance.astype(np.float64)) / 9).astype(np.float32).astype(np.uint8))
     padded = np.pad(distance.astype(np.int32), 1, mode="reflect")
     height, width = levels.shape
@@ -64,7 +66,7 @@ def _relief(levels: np.ndarray) -> np.ndarray:
 
 
 def canny(levels: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Edges of a byte image, as OpenCV's Canny finds them (3 x 3 Sobel, |dx| + |dy|)."""
+    """The edges of a byte image as a mask, equal to OpenCV's Canny (3 x 3 Sobel, |dx| + |dy|)."""
     from scipy.ndimage import label
 
     padded = np.pad(levels.astype(np.int32), 1, mode="edge")
@@ -74,6 +76,7 @@ def canny(levels: np.ndarray, low: int, high: int) -> np.ndarray:
     dy = down[:, :-2] + 2 * down[:, 1:-1] + down[:, 2:]
     strength = np.abs(dx) + np.abs(dy)
     ridge = (strength > low) & _is_ridge(strength, dx, dy)
+    # Hysteresis: a connected part of the ridges is an edge if any of its pixels is above `high`.
     parts, count = label(ridge, structure=np.ones((3, 3)))
     strong = np.zeros(count + 1, dtype=bool)
     strong[parts[ridge & (strength > high)]] = True
@@ -81,14 +84,17 @@ def canny(levels: np.ndarray, low: int, high: int) -> np.ndarray:
 
 
 def _is_ridge(strength: np.ndarray, dx: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Stronger than both neighbours along the gradient; a tie with the later one is allowed off the diagonals."""
+    """Where the gradient is a maximum along its direction (non-maximum suppression).
+
+    As in OpenCV a tie with the neighbour to the right or below is allowed, but not with a diagonal one.
+    """
     height, width = strength.shape
     padded = np.pad(strength, 1)
 
     def beside(down: int, right: int) -> np.ndarray:
         return padded[1 + down : 1 + down + height, 1 + right : 1 + right + width]
 
-    # tan(22.5 degrees) in 1/32768, and tan(67.5 degrees) = tan(22.5 degrees) + 2
+    # 13573 is tan(22.5 degrees) in 1/32768, and tan(67.5 degrees) = tan(22.5 degrees) + 2.
     steep = np.abs(dy).astype(np.int64) << 15
     flat_limit = np.abs(dx).astype(np.int64) * 13573
     steep_limit = flat_limit + (np.abs(dx).astype(np.int64) << 16)
@@ -103,7 +109,8 @@ def _is_ridge(strength: np.ndarray, dx: np.ndarray, dy: np.ndarray) -> np.ndarra
 def chamfer_distance(edges: np.ndarray, limit: int) -> np.ndarray:
     """The length of the shortest 5 x 5 chamfer path from each pixel to an edge, at most `limit`.
 
-    In every row only the nearest edge counts, so the least is sought over rows up to `limit` away.
+    Of every row only its edge nearest to the pixel's column can be the nearest of all, so the minimum is taken over
+    these, for rows up to `limit` away.
     """
     height, width = edges.shape
     column = np.arange(width)
@@ -112,16 +119,16 @@ def chamfer_distance(edges: np.ndarray, limit: int) -> np.ndarray:
     beside = np.minimum(np.minimum(column - left, right - column), limit)
     distance = np.full(edges.shape, limit, dtype=np.float32)
     for rows, lengths in enumerate(_chamfer_lengths(limit)[:height]):
-        if rows >= distance.max():
+        if rows >= distance.max():  # rows further away cannot be nearer
             break
-        there = lengths.take(beside)
-        np.minimum(distance[rows:], there[: height - rows], out=distance[rows:])
-        np.minimum(distance[: height - rows], there[rows:], out=distance[: height - rows])
+        paths = lengths.take(beside)
+        np.minimum(distance[rows:], paths[: height - rows], out=distance[rows:])
+        np.minimum(distance[: height - rows], paths[rows:], out=distance[: height - rows])
     return distance
 
 
 def _chamfer_lengths(limit: int) -> np.ndarray:
-    """Path lengths by rows and columns between two pixels: knight's moves, the rest straight or diagonal."""
+    """Path lengths by rows and columns between two pixels: knight's moves, the rest straight or diagonal steps."""
     rows, columns = np.mgrid[: limit + 1, : limit + 1]
     longer, shorter = np.maximum(rows, columns), np.minimum(rows, columns)
     flat = shorter * _KNIGHT + (longer - 2 * shorter) * _ASIDE
@@ -130,7 +137,7 @@ def _chamfer_lengths(limit: int) -> np.ndarray:
 
 
 def equalised(levels: np.ndarray) -> np.ndarray:
-    """Bytes spread evenly over 0 .. 255 by their rank; one single level stays as it is."""
+    """Histogram equalisation of bytes, equal to OpenCV's; an image of one level stays as it is."""
     counts = np.bincount(levels.reshape(-1), minlength=256)
     lowest = int(np.flatnonzero(counts)[0])
     others = levels.size - counts[lowest]
@@ -141,7 +148,7 @@ def equalised(levels: np.ndarray) -> np.ndarray:
 
 
 def _box_sum(values: np.ndarray) -> np.ndarray:
-    """Sums over 3 x 3 pixels; the border is a mirror."""
+    """Sums over 3 x 3 pixels; mirrored at the border pixel."""
     padded = np.pad(values, 1, mode="reflect")
     rows = padded[:-2] + padded[1:-1] + padded[2:]
     return rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]

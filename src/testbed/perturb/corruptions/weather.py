@@ -20,6 +20,7 @@ _FROST_SOURCE = "ImageNet-C/create_c of github.com/hendrycks/robustness"
 def snow(
     image: np.ndarray,
     rng: np.random.Generator,
+    *,
     mean: float,
     sigma: float,
     zoom: float,
@@ -28,10 +29,10 @@ def snow(
     blur_sigma: float,
     keep: float,
 ) -> np.ndarray:
-    """Flakes (thresholded noise, enlarged and smeared downwards), once as they fall and once turned by half.
+    """Whiten the picture and add flakes (enlarged, thresholded and blurred noise), and again rotated by 180 degrees.
 
-    The angle is between -135 and -45 degrees, as published; the ImageNet Testbed gave it as radians. The layer
-    of flakes is not rounded to bytes on its way through the blur.
+    The angle of the blur is between -135 and -45 degrees, as published; the ImageNet Testbed passed it as radians.
+    Unlike in the published program the flakes are not rounded to bytes before the blur.
     """
     height, width = image.shape[:2]
     flakes = rng.standard_normal((height, width), dtype=np.float32) * np.float32(sigma) + np.float32(mean)
@@ -39,26 +40,27 @@ def snow(
     flakes[flakes < threshold] = 0
     flakes = line_blur(np.minimum(flakes, 1), blur_radius, blur_sigma, rng.uniform(-135, -45))
     grey = (image @ _LUMA)[..., None]
-    pale = np.maximum(image, grey * np.float32(1.5) + np.float32(0.5))
+    pale = np.maximum(image, grey * np.float32(1.5) + np.float32(0.5))  # 1.5 and 0.5, as published
     whitened = np.float32(keep) * image + np.float32(1 - keep) * pale
     return np.clip(whitened + (flakes + flakes[::-1, ::-1])[..., None], 0, 1)
 
 
 def fog(image: np.ndarray, rng: np.random.Generator, amount: float, decay: float) -> np.ndarray:
-    """Lay clouds over the picture and draw the sum back to the picture's own brightest value."""
+    """Add clouds, then scale the sum so that no value exceeds the picture's brightest one."""
     height, width = image.shape[:2]
+    # The map's side must be a power of two: 256 for the published 224 pixels.
     clouds = plasma(1 << (max(height, width) - 1).bit_length(), decay, rng)[:height, :width, None]
     brightest = image.max()
     return np.clip((image + np.float32(amount) * clouds) * (brightest / (brightest + np.float32(amount))), 0, 1)
 
 
 def plasma(side: int, decay: float, rng: np.random.Generator) -> np.ndarray:
-    """Diamond-square clouds in [0, 1] on a torus; `side` is a power of two.
+    """Clouds in [0, 1] by the diamond-square algorithm on a torus; `side` is a power of two.
 
-    The noise of a level is uniform within plus or minus the square of its width, as published.
+    As published, the noise of a level is uniform within plus or minus the square of `spread`.
     """
     clouds = np.zeros((side, side))
-    step, spread = side, 100.0
+    step, spread = side, 100.0  # 100 as published; its size does not matter, as clouds are scaled to [0, 1]
     while step >= 2:
         half = step // 2
         corners = clouds[::step, ::step]
@@ -88,9 +90,9 @@ def frost(
     texture_scale: float,
     data_roots: Sequence[str] = (),
 ) -> np.ndarray:
-    """Add a random cut-out of one of five photographs of frost, which lie in a folder `frost` of a data root.
+    """Add a random crop of one of five photographs of frost, which are in the folder `frost_folder(data_roots)`.
 
-    A texture smaller than the picture is enlarged until it covers it, where the published program would stop.
+    A texture smaller than the picture is enlarged until it covers it; the published program fails there.
     """
     height, width = image.shape[:2]
     path = str(frost_folder(data_roots) / _FROST_FILES[rng.integers(len(_FROST_FILES))])
@@ -103,7 +105,10 @@ def frost(
 
 
 def frost_folder(data_roots: Sequence[str] = ()) -> Path:
-    """TESTBED_FROST, else the first folder `frost` under the data roots of the run, else of TESTBED_DATA or data."""
+    """The folder with the frost textures: TESTBED_FROST, else the first complete folder `frost` under a data root.
+
+    Without `data_roots` these are the folders of TESTBED_DATA, else ./data.
+    """
     named = os.environ.get("TESTBED_FROST")
     roots = data_roots or [part for part in (os.environ.get("TESTBED_DATA") or "data").split(os.pathsep) if part]
     places = [Path(named)] if named else [Path(root) / "frost" for root in roots]
@@ -127,7 +132,7 @@ def _frost_picture(path: str) -> np.ndarray:
 
 @lru_cache(maxsize=2 * len(_FROST_FILES))
 def _frost_texture(path: str, scale: float) -> np.ndarray:
-    """The texture as bytes, scaled as OpenCV does it."""
+    """The texture as bytes, scaled as by OpenCV's linear resize."""
     picture = _frost_picture(path)
     if scale == 1:
         return picture
@@ -136,7 +141,8 @@ def _frost_texture(path: str, scale: float) -> np.ndarray:
 
 
 def _linear(side: int, new_side: int, scale: float) -> np.ndarray:
-    """Linear interpolation between the two nearest pixels, without antialiasing (as OpenCV's resize)."""
+    """The (new_side, side) matrix of linear interpolation without antialiasing, as by OpenCV's resize."""
+    # OpenCV aligns the outer edges of the pictures, not the centres of their border pixels.
     place = np.clip((np.arange(new_side) + 0.5) / scale - 0.5, 0, side - 1)
     first = np.minimum(np.floor(place).astype(int), max(side - 2, 0))
     matrix = np.zeros((new_side, side), dtype=np.float32)

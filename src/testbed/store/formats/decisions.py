@@ -88,12 +88,12 @@ def _read(path: Path) -> list[tuple[str, Trial]]:
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         raise StoreError(f"{path}: expected the columns {', '.join(COLUMNS)}, {', '.join(missing)} missing")
-    found = []
+    trials = []
     for line, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
             raise StoreError(f"{path}, line {line}: expected {len(header)} cells, got {len(row)}")
-        found.append(_trial(dict(zip(header, row, strict=True)), f"{path}, line {line}"))
-    return found
+        trials.append(_trial(dict(zip(header, row, strict=True)), f"{path}, line {line}"))
+    return trials
 
 
 def _trial(cells: dict[str, str], where: str) -> tuple[str, Trial]:

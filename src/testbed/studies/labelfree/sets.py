@@ -13,8 +13,9 @@ from testbed.entries.registry import Registry
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Provenance
-from testbed.store.find import evaluation_by_id, find, meant_variant, model_names
+from testbed.store.find import evaluation_by_id, find, meant_variant
 from testbed.store.measuring import outputs_of
+from testbed.store.names import model_names
 from testbed.store.outputs import Outputs
 from testbed.studies.labelfree.outputs import LabelFreeError, checked
 

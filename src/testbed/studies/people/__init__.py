@@ -1,1 +1,1 @@
-"""People: their decisions as observers beside models, and shape bias from Python."""
+"""People as observers beside models, compared by their decisions; and shape bias from Python."""

@@ -1,6 +1,6 @@
 """Shape bias of any torch model in one call: CueConflictEvaluator(model, processor, path).evaluate().
 
-The same code as `eval.py --eval-settings cue-conflict`, without a registry entry and without a database.
+It runs the same code as `eval.py --eval-settings cue-conflict`, but needs no registry entry and no database.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SETTING = "cue-conflict"
 
 
 class CueConflictEvaluator:
-    """Evaluates a torch module (or a function from a batch to logits of ImageNet's 1000 classes).
+    """Measures the shape bias of a torch module, or of a function from a batch to logits of ImageNet's 1000 classes.
 
-    `processor` is the torchvision transform or the Hugging Face image processor that belongs to the model. Its mean,
-    std and input size are used, its resize and crop are not: the stimuli are 224 x 224 and shown whole, as in the
-    published evaluations. A processor that cannot be read (any other function from a PIL image to a tensor) is called
-    as it is, and `preprocessing` in the results says so.
+    `processor` is the model's torchvision transform or Hugging Face image processor. Its mean, std and input size are
+    used, but not its resize and crop: the stimuli are 224 x 224 and shown whole, as in texture-vs-shape and
+    model-vs-human. A processor that cannot be read as data (any other function from a PIL image to a tensor) is called
+    unchanged, and `preprocessing` in the results says so.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class CueConflictEvaluator:
             raise EntryError(
                 f"CueConflictEvaluator: aggregation must be {', '.join(AGGREGATIONS)}, got {aggregation!r}"
             )
-        read = read_processor(processor)
-        if read is None and not callable(processor):
+        preprocessing = read_processor(processor)
+        if preprocessing is None and not callable(processor):
             raise EntryError(
                 "CueConflictEvaluator: expected a torchvision transform or a Hugging Face image processor, "
                 f"got {type(processor).__name__}"
@@ -60,8 +60,8 @@ class CueConflictEvaluator:
         self._network = model
         self._model = Model(
             name=type(model).__name__,
-            transform=processor if read is None else read.transform,
-            normalization=None if read is None else read.normalization,
+            transform=processor if preprocessing is None else preprocessing.transform,
+            normalization=None if preprocessing is None else preprocessing.normalization,
             classifier_loader=lambda: model,
             eval_batch_size=batch_size,
         )
@@ -69,11 +69,11 @@ class CueConflictEvaluator:
             name=_SETTING,
             dataset=StandardDataset(path=cue_conflict_path),
             metrics_fn=CueConflict(),
-            resize="whole" if read is not None else None,
+            resize="whole" if preprocessing is not None else None,
         )
 
     def evaluate(self, verbose: bool = True) -> dict[str, Any]:
-        """Shares as fractions, counts as whole numbers; a share of nothing is NaN.
+        """The results: shares as fractions (NaN without any decision), counts as whole numbers.
 
         Keys: shape_bias, shape_bias_interval, shape_correct, texture_correct, both_correct (always 0),
         neither_correct, total_evaluated, shape_bias_by_category, non_conflict_accuracy, accuracy, aggregation,
@@ -104,7 +104,7 @@ class CueConflictEvaluator:
             "shape_bias_interval": tuple(math.nan if e is None else e / 100 for e in (bias.ci_low, bias.ci_high)),
             "shape_correct": int(metrics["shape_correct"].value),
             "texture_correct": int(metrics["texture_correct"].value),
-            "both_correct": 0,
+            "both_correct": 0,  # only stimuli with two different categories are counted
             "neither_correct": int(metrics["neither"].value),
             "total_evaluated": metrics["neither"].n,
             "shape_bias_by_category": {
@@ -120,7 +120,7 @@ class CueConflictEvaluator:
 
 
 def report(results: dict[str, Any]) -> str:
-    """The results as lines."""
+    """The main results as lines of text."""
     lines = {
         "Shape correct": results["shape_correct"],
         "Texture correct": results["texture_correct"],

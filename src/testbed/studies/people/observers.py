@@ -1,7 +1,7 @@
-"""Observers: people and networks by their decisions, in the store beside models, and how consistently they err.
+"""Observers: decisions of people and networks among the 16 categories, imported, exported and compared.
 
-Imported answers are kept as logits of the 16 categories, so that everything that reads, measures, plots or exports a
-model's logits does so with theirs.
+Imported answers are stored as logits of the 16 categories, so that everything that reads, measures, plots or exports
+a model's logits works for observers too.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from testbed.metrics import consistency
 from testbed.metrics.categories16 import decide, picture, places
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
-from testbed.store.find import find, matches, nothing_found
+from testbed.store.find import find, nothing_found
 from testbed.store.formats.decisions import Decisions, Trial, answers, read_folder, write_csv
 from testbed.store.measuring import measure, outputs_of
+from testbed.store.names import matches
 from testbed.store.outputs import Outputs
 from testbed.store.write import add_eval_setting, write_outputs
 
-PEOPLE = "subject-*"
-SOURCE = "decisions"
+PEOPLE = "subject-*"  # how the published files name people
+SOURCE = "decisions"  # default suffix of imported networks
 
 
-# ---- in --------------------------------------------------------------------------------------------------
+# ---- import ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Imported:
-    """One observer that was taken in, under which name, with how many trials."""
+    """An imported observer: its stored name and its number of trials."""
 
     name: str
     trials: int
@@ -45,16 +46,17 @@ class Imported:
 def import_decisions(
     store: Store, registry: Registry, folder: Path, setting: str, source: str = "", override: bool = False
 ) -> list[Imported]:
-    """Take the observers of a folder in as if they were models that had been run on the setting.
+    """Store the observers of a folder as if they were models that were run on the setting.
 
-    People keep their names. A network becomes name@source, so that it never stands for a run of that model here.
+    People keep their names. A network is stored as name@source, so that it is never confused with a run made here.
     """
     entry = registry.eval_setting(setting)
+    # The metrics of decisions (Accuracy16, CueConflict) are the ones that have conditions.
     if not hasattr(entry.metrics_fn, "conditions"):
         raise StoreError(f"--import-decisions: '{setting}' is not measured by decisions among the 16 categories")
     observers = read_folder(folder)
     add_eval_setting(store, registry, setting)
-    taken = []
+    imported = []
     store.begin_run()
     try:
         for decisions in observers:
@@ -71,27 +73,27 @@ def import_decisions(
                 override=override,
                 provenance={"decisions": list(decisions.files), "source": source or None, "imported": True},
             )
-            taken.append(Imported(name, len(decisions.trials)))
+            imported.append(Imported(name, len(decisions.trials)))
     finally:
         store.end_run()
-    return taken
+    return imported
 
 
 def _as_outputs(name: str, decisions: Decisions) -> Outputs:
-    """Answers as logits of the 16 categories, with what else was told of each trial beside them."""
+    """Answers as logits of the 16 categories; the other columns of the file are kept as extra arrays."""
     trials = decisions.trials
     rows = Rows(np.array([t.id for t in trials]), places(t.category for t in trials), np.arange(len(trials)))
-    told = {
+    trial_columns = {
         "session": np.array([t.session for t in trials]),
         "trial": np.array([t.trial for t in trials]),
         "reaction_seconds": np.array([t.seconds for t in trials]),
         "condition": np.array([t.condition for t in trials]),
         "image_name": np.array([t.image for t in trials]),
     }
-    return Outputs(rows, answers(trials), told, name)
+    return Outputs(rows, answers(trials), trial_columns, name)
 
 
-# ---- out -------------------------------------------------------------------------------------------------
+# ---- export ----------------------------------------------------------------------------------------------
 
 
 def export_decisions(
@@ -112,7 +114,7 @@ def export_decisions(
 
 
 def trials_of(store: Store, registry: Registry, evaluation: Evaluation, aggregation: str = "mean") -> list[Trial]:
-    """The decisions behind a stored evaluation; those that were imported come with all they came with."""
+    """The decisions of a stored evaluation as trials; imported ones with the session, time and names of the files."""
     outputs = outputs_of(store, registry, evaluation)
     try:
         responses = decide(outputs.logits, aggregation).tolist()
@@ -123,18 +125,18 @@ def trials_of(store: Store, registry: Registry, evaluation: Evaluation, aggregat
     trials = []
     for row, (id_, what, response) in enumerate(zip(outputs.ids, shown, responses, strict=True)):
         if "image_name" in extras:
-            told = (str(extras["session"][row]), int(extras["trial"][row]), float(extras["reaction_seconds"][row]))
+            when = (str(extras["session"][row]), int(extras["trial"][row]), float(extras["reaction_seconds"][row]))
             condition, image = str(extras["condition"][row]), str(extras["image_name"][row])
         else:
-            told = ("1", row + 1, math.nan)
+            when = ("1", row + 1, math.nan)  # a model has one session and no reaction time
             image = str(id_).rpartition("/")[2]
             condition = "NaN" if image == what.id else what.condition  # as model-vs-human writes it
-        trials.append(Trial(*told, response, what.category, condition, image))
+        trials.append(Trial(*when, response, what.category, condition, image))
     return trials
 
 
 def _evaluations(store: Store, setting: str, models: Sequence[str] | None) -> list[Evaluation]:
-    """The own evaluation of each model on the setting; models may be globs, each of which must match something."""
+    """The own evaluation of each model on the setting. `models` may be globs; each must match a stored result."""
     for pattern in models or ():
         if not find(store, [pattern], [setting], source=OWN):
             raise nothing_found(store, [pattern], [setting], source=OWN)
@@ -144,12 +146,12 @@ def _evaluations(store: Store, setting: str, models: Sequence[str] | None) -> li
     return evaluations
 
 
-# ---- together --------------------------------------------------------------------------------------------
+# ---- comparison ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Observers of one set, and whether each had each picture right: (observers, pictures) for each condition."""
+    """The observers of one set. `correct` has a boolean array (observers, pictures) for each condition."""
 
     setting: str
     observers: list[str]
@@ -157,6 +159,7 @@ class Panel:
     correct: list[np.ndarray]
 
     def rows(self, pattern: str) -> list[int]:
+        """The rows of the observers whose names match."""
         return [i for i, name in enumerate(self.observers) if matches(name, [pattern])]
 
 
@@ -168,13 +171,14 @@ def panel(
     aggregation: str = "mean",
     every_condition: bool = False,
 ) -> Panel:
-    """All observers on the pictures that all of them have seen, in the conditions that the setting keeps."""
+    """All observers, on the pictures that every one of them has seen, in the conditions that the setting counts."""
     right: dict[str, dict[tuple[str, str], bool]] = {}
     for evaluation in _evaluations(store, setting, models):
         trials = trials_of(store, registry, evaluation, aggregation)
         shown = [picture(t.id) for t in trials]
         correct = np.array([t.response for t in trials]) == places(t.category for t in trials)
         right[evaluation.model] = {(p.condition, p.id): bool(hit) for p, hit in zip(shown, correct, strict=True)}
+    # Consistency compares observers picture by picture, so only pictures that all have seen can be used.
     common = sorted(set.intersection(*(set(r) for r in right.values())))
     if not common:
         raise StoreError(f"the observers of '{setting}' have no picture in common")
@@ -189,6 +193,7 @@ def panel(
 
 
 def _numbers_first(condition: str) -> tuple[float, str]:
+    """Sort key: conditions by their number, such as 50 for c50, then those without one."""
     digits = condition.lstrip("c").split("-")[0]
     try:
         return float(digits), condition
@@ -198,22 +203,23 @@ def _numbers_first(condition: str) -> tuple[float, str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model, or people among themselves (None), against the people of some sets."""
+    """The consistency of a model with people or, for model=None, of people with each other."""
 
     model: str | None
-    accuracy: float  # percent, over the kept conditions' trials of each set, then over sets
+    accuracy: float  # percent: over the counted trials of each set, then the mean over sets
     consistency: consistency.Consistency
 
 
 def compare_with_people(
     panels: Sequence[Panel], people: str = PEOPLE, resamples: int = 1000, seed: int = 0
 ) -> list[Comparison]:
-    """People first, then each model that is in all sets, in the published order of averages."""
+    """People with each other first, then every model that is in all sets. Averages are in the published order."""
     crowds = [p.rows(people) for p in panels]
     for p, crowd in zip(panels, crowds, strict=True):
         if not crowd:
             raise StoreError(f"no observer matches '{people}' on '{p.setting}': db.py --import-decisions takes some in")
     everywhere = set.intersection(*(set(p.observers) for p in panels))
+    # A mean over sets needs the model in each of them.
     models = [n for n in panels[0].observers if n in everywhere and not matches(n, [people])]
     compared = []
     if all(len(crowd) > 1 for crowd in crowds):

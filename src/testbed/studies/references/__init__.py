@@ -1,1 +1,1 @@
-"""Published numbers a set-up is checked against, and what explains a number that does not come out."""
+"""Published numbers to check a set-up against, and the search for the cause of a difference."""

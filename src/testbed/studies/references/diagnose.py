@@ -1,9 +1,9 @@
-"""What would explain a result that is not the published one: causes are tried on a few hundred images, not guessed.
+"""Searches for the cause of a result that differs from the published one, by trials on a few hundred images.
 
-One thing is changed at a time and the images are run again by the same code: the entry as it is now, normalisation,
-resize and crop, interpolation, another way to load the same weights. How 1000 classes become 16 categories is tried on
-the stored logits of all images. Stored result and trial share their images, so the difference between them carries
-over to the whole set with little noise.
+Each trial changes one thing and runs the images again with the same code: the entry unchanged, normalisation, resize
+and crop, interpolation, another way to load the same weights. Other rules to decide among 16 categories are tried on
+the stored logits of all images. Stored result and trial use the same images, so their difference can be extrapolated
+to the whole set with little noise.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from testbed.studies.references.table import Check
 from testbed.studies.references.trials import Trial, run, trials_of
 
 IMAGES = 320
-_FINALISTS, _MORE = 3, 5  # what comes nearest is run again on five times as many images
+_FINALISTS, _MORE = 3, 5  # the three best trials are run again on five times as many images
 _GROUPS = 20  # of the jackknife
-# Numbers of images rather than percentages: they grow with the set.
+# Metrics that are numbers of images, not percentages: they scale with the size of the set.
 _COUNTS = ("shape_correct", "texture_correct", "neither")
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What a metric would be on the whole set with the change, and how far that may be off (two standard errors)."""
+    """The value of a metric expected on the whole set with the change; the margin is two standard errors."""
 
     value: float
     margin: float
@@ -45,12 +45,12 @@ class Guess:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a change does to each checked metric, and how much of the difference to the published values it leaves."""
+    """The effect of one change on each checked metric, and the share of the difference to the published ones left."""
 
     cause: str
     change: str
     guesses: Mapping[str, Guess] = field(default_factory=dict)
-    left: float = math.nan  # 0: the published values; 1: as far from them as the stored result
+    left: float = math.nan  # 0: at the published values; 1: as far away as the stored result
     explains: bool = False
     images: int = 0
     error: str = ""
@@ -62,7 +62,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that was tried for one pair, the best explanation first."""
+    """The findings of all trials for one pair, the best explanation first."""
 
     model: str
     eval_setting: str
@@ -83,7 +83,7 @@ def diagnose(
     devices: Sequence[str] | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Diagnosis:
-    """Try what may explain the checks of one pair, of which at least one is outside its tolerance."""
+    """Run all trials for one pair. At least one of its checks must be outside its tolerance."""
     name, setting_name = checks[0].model, checks[0].reference.eval_setting
     evaluation = find_one(store, name, setting_name, source=OWN)
     stored = outputs_of(store, registry, evaluation)
@@ -104,7 +104,8 @@ def diagnose(
     findings = list(_aggregations(checks, setting, stored))
     findings += [tried(trial, n_images) for trial in trials.values()]
     findings.sort(key=_by_merit)
-    if not (findings[0].explains and findings[0].images == len(stored.logits)):  # else it is exact
+    # An explanation on all images is exact, and needs no further trials.
+    if not (findings[0].explains and findings[0].images == len(stored.logits)):
         for finding in [f for f in findings if (f.cause, f.change) in trials and f.left < 1][:_FINALISTS]:
             findings[findings.index(finding)] = tried(trials[finding.cause, finding.change], _MORE * n_images)
         findings.sort(key=_by_merit)
@@ -112,12 +113,13 @@ def diagnose(
 
 
 def _spread(targets: np.ndarray, n: int) -> np.ndarray:
-    """n rows spread evenly over the set in the order of its classes, so that each has its share."""
+    """n rows, evenly spaced over the set sorted by class, so that every class gets its share."""
     order = np.argsort(targets, kind="stable")
     return np.sort(order[np.linspace(0, len(order) - 1, min(n, len(order))).round().astype(int)])
 
 
 def _by_merit(finding: Finding) -> tuple[bool, bool, float]:
+    """Sort key: explanations first, then by the difference that is left; failed trials last."""
     return bool(finding.error), not finding.explains, math.inf if math.isnan(finding.left) else finding.left
 
 
@@ -125,7 +127,7 @@ def _by_merit(finding: Finding) -> tuple[bool, bool, float]:
 
 
 class _Scale:
-    """Turns the outputs of a trial on some images into what it would give on all of them."""
+    """Extrapolates the outputs of a trial on some images to the whole set."""
 
     def __init__(self, checks: Sequence[Check], setting: EvalSetting, stored: Outputs, rows: np.ndarray) -> None:
         self.checks = [c for c in checks if c.value is not None]
@@ -141,41 +143,42 @@ class _Scale:
         for c in self.checks:
             metric = c.reference.metric
             assert c.value is not None
-            grow = self.factor if metric.startswith(_COUNTS) else 1.0
-            value, margin = differences[metric]
-            guesses[metric] = Guess(c.value + grow * value, 2 * grow * margin)
+            scale = self.factor if metric.startswith(_COUNTS) else 1.0
+            change_of_value, standard_error = differences[metric]
+            guesses[metric] = Guess(c.value + scale * change_of_value, 2 * scale * standard_error)
         return _judged(self.checks, cause, change, guesses, len(self.rows))
 
     def _differences(self, after: Outputs) -> dict[str, tuple[float, float]]:
-        """Trial minus stored result on the shared images, with the standard error of a grouped jackknife."""
+        """Metric -> (trial minus stored result on the same images, its standard error by a grouped jackknife)."""
         names = [c.reference.metric for c in self.checks]
 
         def difference(rows: np.ndarray) -> np.ndarray:
-            one, other = (self._values(o.take(rows), names) for o in (after, self._before))
-            return one - other
+            changed, unchanged = (self._values(outputs.take(rows), names) for outputs in (after, self._before))
+            return changed - unchanged
 
         n = len(self.rows)
         whole = difference(np.arange(n))
         groups = min(_GROUPS, n)
         parts = np.stack([difference(np.flatnonzero(np.arange(n) % groups != g)) for g in range(groups)])
         counts = np.array([name.startswith(_COUNTS) for name in names])
-        parts[:, counts] *= n / (n - n / groups)  # counts of the remaining images, as of all of them
+        parts[:, counts] *= n / (n - n / groups)  # counts of the remaining images, scaled to all n
         error = np.sqrt((groups - 1) / groups * ((parts - parts.mean(axis=0)) ** 2).sum(axis=0))
-        error *= math.sqrt(max(0.0, 1 - 1 / self.factor))  # all images leave nothing to chance
+        error *= math.sqrt(max(0.0, 1 - 1 / self.factor))  # finite population: the error is 0 for all images
         return {name: (float(w), float(e)) for name, w, e in zip(names, whole, error, strict=True)}
 
     def _values(self, outputs: Outputs, names: Sequence[str]) -> np.ndarray:
-        found = measure(self.setting, None, outputs)
-        return np.array([found[name].value if name in found else math.nan for name in names])
+        metrics = measure(self.setting, None, outputs)
+        return np.array([metrics[name].value if name in metrics else math.nan for name in names])
 
 
 def _judged(checks: Sequence[Check], cause: str, change: str, guesses: Mapping[str, Guess], images: int) -> Finding:
-    """A change explains the published values if it leaves under half the difference and all within reach."""
+    """The finding of a trial. A change explains the published values if less than half of the difference is left, and
+    every metric is within its tolerance and three standard errors."""
     left, reached = [], True
     for c in checks:
         guess, reference = guesses[c.reference.metric], c.reference
         miss = abs(guess.value - reference.value)
-        reached &= miss <= reference.tolerance + 1.5 * guess.margin  # three standard errors: several must be within
+        reached &= miss <= reference.tolerance + 1.5 * guess.margin  # 1.5 margins are three standard errors
         if not c.inside:
             left.append(miss / abs(c.difference))
     mean = float(np.mean(left)) if left else math.nan
@@ -186,7 +189,7 @@ def _judged(checks: Sequence[Check], cause: str, change: str, guesses: Mapping[s
 
 
 def _aggregations(checks: Sequence[Check], setting: EvalSetting, stored: Outputs) -> Iterator[Finding]:
-    """Other ways to decide among the 16 categories, from all stored logits: exact."""
+    """Findings for the other rules to decide among 16 categories. They use all stored logits, so they are exact."""
     decided = getattr(setting.metrics_fn, "decided", None)
     if decided is None:
         return
@@ -194,7 +197,7 @@ def _aggregations(checks: Sequence[Check], setting: EvalSetting, stored: Outputs
     for rule in RULES:
         values = decided(stored.logits, list(stored.ids), rule)
         plain = {c.reference.metric: _plain(c.reference.metric) for c in checks}
-        if not set(plain.values()) <= set(values):  # a number of one category, or of one condition
+        if not set(plain.values()) <= set(values):  # a check of one category or condition has no counterpart
             return
         guesses = {metric: Guess(values[name].value, 0.0) for metric, name in plain.items()}
         if any(guesses[c.reference.metric].value != c.value for c in checks):
@@ -202,6 +205,6 @@ def _aggregations(checks: Sequence[Check], setting: EvalSetting, stored: Outputs
 
 
 def _plain(metric: str) -> str:
-    """The metric's name without the aggregation at its end."""
+    """The metric's name without a final aggregation: shape_bias for shape_bias_max."""
     base, _, last = metric.rpartition("_")
     return base if last in RULES else metric

@@ -1,4 +1,4 @@
-"""The published numbers in registry/references/*.csv, and how stored results compare with them."""
+"""The published numbers in registry/references/*.csv, and their comparison with stored results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.store.evaluation import Number
-from testbed.store.find import matches
+from testbed.store.names import matches
 
 COLUMNS = ("model", "eval_setting", "metric", "value", "tolerance", "source")
 FOLDER = "references"
@@ -18,7 +18,7 @@ FOLDER = "references"
 
 @dataclass(frozen=True)
 class Reference:
-    """A published number. `models` are all the names under which the same weights can be run."""
+    """A published number. `models` are all names under which the same weights can be run."""
 
     models: tuple[str, ...]
     eval_setting: str
@@ -30,11 +30,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Check:
-    """A stored result beside the published one."""
+    """A stored result and the published one."""
 
     reference: Reference
     model: str
-    value: float | None  # None where the result is empty, which no published number is
+    value: float | None  # None for a stored result without a number
 
     @property
     def difference(self) -> float:
@@ -42,16 +42,17 @@ class Check:
 
     @property
     def inside(self) -> bool:
-        # A published value is rounded: one in the last written place beyond is not outside.
+        # The tolerance is a decimal such as 0.1: rounding of binary fractions must not put a value outside.
         return abs(self.difference) <= self.reference.tolerance + 1e-9
 
 
 def read_references(registry_folders: Iterable[Path]) -> list[Reference]:
-    """All references of these registry folders; a folder may have none."""
+    """The references of all these registry folders; a folder without any is skipped."""
     return [r for folder in registry_folders for path in sorted((folder / FOLDER).glob("*.csv")) for r in read(path)]
 
 
 def read(path: Path) -> list[Reference]:
+    """The references of one file; lines that begin with # are comments."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
@@ -81,9 +82,9 @@ def _reference(row: Sequence[str], where: str) -> Reference:
 def check(
     references: Sequence[Reference], results: Sequence[Number], models: Sequence[str] = ()
 ) -> tuple[list[Check], list[Reference]]:
-    """Stored results beside their references, and the references nothing is stored for.
+    """(checks of stored results, references without a stored result).
 
-    `models` are names or globs, all where none is given.
+    `models` are names or globs; if empty, all models are checked.
     """
     known = {name for r in references for name in r.models}
     for pattern in models:
@@ -94,8 +95,8 @@ def check(
     missing: list[Reference] = []
     for reference in references:
         asked = [name for name in reference.models if matches(name, models or None)]
-        found = [name for name in asked if (name, reference.eval_setting, reference.metric) in stored]
-        checks += [Check(reference, n, stored[n, reference.eval_setting, reference.metric]) for n in found]
-        if asked and not found:
+        with_result = [name for name in asked if (name, reference.eval_setting, reference.metric) in stored]
+        checks += [Check(reference, n, stored[n, reference.eval_setting, reference.metric]) for n in with_result]
+        if asked and not with_result:
             missing.append(reference)
     return checks, missing

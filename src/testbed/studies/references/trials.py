@@ -1,4 +1,4 @@
-"""What is changed, one thing at a time, to find why a result is not the published one; and the run of such a trial."""
+"""The trials of a diagnosis: an evaluation with one thing changed, and how it is run."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from testbed.errors import TestbedError
 from testbed.store.outputs import Outputs
 from testbed.studies.references.table import Check
 
+# Normalisations and crops that are in use elsewhere, and so are likely mistakes.
 _NORMALISATIONS: dict[str, StandardNormalization | None] = {
     "ImageNet's mean and std": StandardNormalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "mean 0.5 and std 0.5": StandardNormalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
@@ -30,7 +31,7 @@ _INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 @dataclass(frozen=True)
 class Trial:
-    """One thing changed."""
+    """A model and a setting with one thing changed."""
 
     cause: str
     change: str
@@ -41,6 +42,8 @@ class Trial:
 def trials_of(
     registry: Registry, model: Model, setting: EvalSetting, checks: Sequence[Check], roots: Sequence[Path]
 ) -> Iterator[Trial]:
+    """All trials for a model on a setting; the first changes nothing."""
+    # Cached, so that the weights are loaded once for all trials.
     model = replace(model, classifier_loader=cache(model.classifier_loader))
     yield Trial("stored result", "run again as registered now", model, setting)
     for change, normalization in _normalisations(model):
@@ -48,8 +51,9 @@ def trials_of(
     transform = setting.transforms_for(model)[1]
     if isinstance(model.transform, StandardTransform) and isinstance(transform, StandardTransform):
         for change, other in _geometries(model.transform, setting):
-            # The transform as it stands is what is tried, so the setting must not replace it again.
+            # resize="whole" would replace the transform that is tried, so it is switched off.
             yield Trial("resize and crop", change, replace(model, transform=other), replace(setting, resize=None))
+        # Interpolation matters only where pictures are resized.
         if not _fits(setting, transform, roots):
             for kind in _INTERPOLATIONS:
                 if kind != transform.interpolation:
@@ -59,7 +63,7 @@ def trials_of(
         try:
             yield Trial("loading route", name, registry.model(name), setting)
         except TestbedError:
-            continue  # a name that nothing here can load
+            continue  # a name that cannot be loaded here
 
 
 def _normalisations(model: Model) -> Iterator[tuple[str, StandardNormalization | None]]:
@@ -73,7 +77,8 @@ def _normalisations(model: Model) -> Iterator[tuple[str, StandardNormalization |
 
 
 def _geometries(own: StandardTransform, setting: EvalSetting) -> Iterator[tuple[str, StandardTransform]]:
-    """Transforms to the same input size; where pictures are shown whole, the model's own is the usual mistake."""
+    """Other transforms to the same input size. For settings that show whole pictures, the usual mistake is to use the
+    model's own resize and crop."""
     crop = own.img_crop_size
     used = own.whole() if setting.resize == "whole" else own
     tried = [used]
@@ -92,7 +97,7 @@ def _described(transform: StandardTransform) -> str:
 
 
 def _fits(setting: EvalSetting, transform: StandardTransform, roots: Sequence[Path]) -> bool:
-    """Whether the first picture passes without being resized, as stimuli made for this input size do."""
+    """Whether the first picture has the input size already, as stimuli made for it do, and is not resized."""
     assert setting.dataset is not None
     try:
         image = setting.dataset.open(roots).load(0)
@@ -105,13 +110,14 @@ def _fits(setting: EvalSetting, transform: StandardTransform, roots: Sequence[Pa
 def run(
     trial: Trial, indices: np.ndarray, checkpoint: str | None, roots: Sequence[Path], devices: Sequence[str] | None
 ) -> Outputs:
-    """The trial's outputs on these images of the dataset, by the code every evaluation goes through."""
+    """The outputs of a trial on these images of the dataset, computed by the same code as every evaluation."""
     from testbed.engine.devices import chosen_devices
     from testbed.engine.predict import predict_all
     from testbed.models.classifier import LoadedModel
     from testbed.options import RunOptions
 
     chosen = [int(i) for i in indices]
+    # Only the chosen images, with the noise that they have in the whole setting.
     setting = replace(
         trial.setting, idx_subsample_list=chosen, size=None, controls=(), noise_from=trial.setting.noise_key
     )
