@@ -31,8 +31,12 @@ from testbed.studies.people.observers import PEOPLE, Panel, panel
 @observers_option
 @many("--settings", metavar="NAME...", text="Eval settings of the trials.  [default: cue-conflict]")
 @click.option("--people", default=PEOPLE, show_default=True, metavar="GLOB", help="Which observers are people.")
-@click.option("--kind", type=click.Choice(["heat", "lines"]), default="heat", show_default=True)
-@click.option("--aggregation", type=click.Choice(AGGREGATIONS), default="mean", show_default=True)
+@click.option(
+    "--kind", type=click.Choice(["heat", "lines"]), default="heat", show_default=True, help="Form of the figure."
+)
+@click.option(
+    "--aggregation", type=click.Choice(AGGREGATIONS), default="mean", show_default=True, help="From 1000 classes to 16."
+)
 @title_option
 @out_option("results/figures/error_consistency")
 def main(

@@ -50,7 +50,12 @@ Facts = list[tuple[str, str]]
 @types_option
 @title_option
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("results/explorer.html"), show_default=True, metavar="FILE"
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("results/explorer.html"),
+    show_default=True,
+    metavar="FILE",
+    help="The page: one file, with its data, that opens without a server.",
 )
 def main(
     *,

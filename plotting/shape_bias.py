@@ -57,7 +57,9 @@ def _percent(part: Any, whole: Any) -> Any:
 @click.option(
     "--people", default="subject-*", show_default=True, metavar="GLOB", help="Observers drawn as one: people."
 )
-@click.option("--kind", type=click.Choice(["matrix", "box"]), default="matrix", show_default=True)
+@click.option(
+    "--kind", type=click.Choice(["matrix", "box"]), default="matrix", show_default=True, help="Form of the figure."
+)
 @variant_option
 @title_option
 @out_option("results/figures/shape_bias")

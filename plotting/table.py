@@ -42,7 +42,9 @@ _BY_ENDING = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
 @click.option("--sort", metavar="SETTING", help="Order models by this setting.  [default: the first]")
 @click.option("--intervals/--no-intervals", default=True, show_default=True, help="With intervals.")
 @click.option("--digits", type=click.IntRange(0, 6), default=2, show_default=True, help="After the point.")
-@click.option("--format", "style", type=click.Choice(STYLES), help="[default: by the file's ending, or markdown]")
+@click.option(
+    "--format", "style", type=click.Choice(STYLES), help="Of the table.  [default: by the file's ending, or markdown]"
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="FILE.md, .csv or .tex.  [default: print]")
 def main(
     *,

@@ -64,7 +64,6 @@ def test_the_help_of_a_shared_option_of_db_names_the_flags_that_read_it(tool):
         assert named == set(readers[name.replace("-", "_")]), name
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="13 flags have no help text, or only a default in it")
 def test_every_flag_says_what_it_does(tool):
     silent = [f"{name} {flag}" for name, command in tool.commands() for flag in tool.without_help(command)]
     assert silent == [], ", ".join(silent)

@@ -1,8 +1,8 @@
 """CLIP (Radford et al. 2021) as a zero-shot classifier.
 
-It needs open_clip (pip install open_clip_torch). As in the ImageNet Testbed, the text embeddings of a class are averaged
-without normalisation, and only their mean is normalised. Class names and the 80 templates are those of open_clip; some
-names are newer than the testbed's. Other models and prompts need no entry: `open_clip:ViT-B-32/openai`
+It needs open_clip (pip install open_clip_torch). As in the ImageNet Testbed, the text embeddings of a class are
+averaged without normalisation, and only their mean is normalised. Class names and the 80 templates are those of
+open_clip; some names are newer than the testbed's. Other models and prompts need no entry: `open_clip:ViT-B-32/openai`
 (docs/adding-a-model.md).
 """
 

@@ -1,6 +1,6 @@
 """A registry-driven robustness testbed for image classifiers: the words an entry is written in.
 
-Importing this package imports no torch. `evaluate`, `results` and `logits` load what they need when called.
+Importing this package imports no torch. `evaluate`, `predict`, `results` and `logits` load what they need when called.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model, StandardNormalization
 from testbed.errors import TestbedError
 from testbed.metrics.accuracy import accuracy_topk
-from testbed.metrics.estimate import Estimate
+from testbed.metrics.estimate import Estimate, MetricKind
 
 if TYPE_CHECKING:
-    from testbed.commands.notebook import evaluate, logits, results
+    from testbed.commands.notebook import evaluate, logits, predict, results
     from testbed.studies.people.cue_conflict import CueConflictEvaluator
 
 __version__ = "0.1.0"
@@ -34,6 +34,7 @@ __all__ = [
     "Estimate",
     "EvalSetting",
     "ManifestDataset",
+    "MetricKind",
     "Model",
     "StandardDataset",
     "StandardNormalization",
@@ -42,6 +43,7 @@ __all__ = [
     "accuracy_topk",
     "evaluate",
     "logits",
+    "predict",
     "registry",
     "results",
 ]
@@ -57,6 +59,7 @@ _CALLS = {
     "CueConflictEvaluator": "testbed.studies.people.cue_conflict",
     "evaluate": "testbed.commands.notebook",
     "logits": "testbed.commands.notebook",
+    "predict": "testbed.commands.notebook",
     "results": "testbed.commands.notebook",
 }
 

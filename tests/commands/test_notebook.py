@@ -152,3 +152,24 @@ def test_failure_is_one_error_that_names_it():
 def test_wrong_arguments_are_refused_in_words(models, settings, options, words):
     with pytest.raises(testbed.TestbedError, match=words):
         testbed.evaluate(models, settings, quiet=True, **options)
+
+
+def test_predict_gives_outputs_and_stores_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outputs = testbed.predict("tiny_a", "tiny.noise", registry=[str(tiny.REGISTRY)], limit=20)
+    assert (outputs.logits.shape, outputs.model, len(set(outputs.targets.tolist()))) == ((20, 10), "tiny_a", 10)
+    assert list(tmp_path.iterdir()) == []
+    how = dict(registry=[str(tiny.REGISTRY)], limit=20)
+    table = testbed.evaluate("tiny_a", "tiny.noise", **how, gpus="cpu", quiet=True)
+    assert table[table.metric == "top1"].value.tolist() == [pytest.approx(100 * outputs.accuracy)]
+
+
+def test_predict_takes_a_bare_module_and_leaves_its_mode(tmp_path):
+    import torch
+
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10)).train()
+    outputs = testbed.predict(net, "tiny", registry=[str(tiny.REGISTRY)], record=("features",))
+    assert outputs.extras["features"].shape == (200, 192)
+    assert net.training
+    with pytest.raises(testbed.TestbedError, match=r"testbed\.predict: .*'colour'"):
+        testbed.predict(net, "tiny", registry=[str(tiny.REGISTRY)], colour="red")

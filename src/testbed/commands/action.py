@@ -11,6 +11,7 @@ import click
 
 from testbed.commands.tables import formatted
 from testbed.entries.registry import PARTS, Registry, load_registry
+from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.store.database import Store
@@ -78,6 +79,12 @@ class Context:
         for path, error in entries.broken.items():
             click.echo(f"registry: {path} was not loaded: {error}", err=True)
         return entries
+
+    def refuse(self, flag: str, **reasons: str) -> None:
+        """An option that a flag cannot follow is refused with the reason, rather than passed over in silence."""
+        for name, reason in reasons.items():
+            if getattr(self, name) is not None:
+                raise TestbedError(f"{flag} takes no --{name}: {reason}")
 
     def print(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
         """Rows in the style of --format."""

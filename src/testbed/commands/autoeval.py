@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # everything else is imported where it is used: --help must s
     type=click.Choice(["table", "csv", "json", "markdown", "latex"]),
     default="table",
     show_default=True,
+    help="How estimates are printed.",
 )
 @click.option(
     "--summary", is_flag=True, help="Only one table of errors: not every set, nor the groups of each of several models."
@@ -63,9 +64,13 @@ if TYPE_CHECKING:  # everything else is imported where it is used: --help must s
 )
 @click.option("--on", metavar="SETTING", help="The images the rotation head is trained on; their labels are not used.")
 @click.option("--checkpoint", metavar="FILE", help="Weights of the model that the head is trained for.")
-@click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, metavar="N")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Passes over the images."
+)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Train the head on N of the images.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Of crops, flips and turns."
+)
 @click.option("--device", default="cpu", show_default=True, metavar="NAME", help="cpu or cuda:0, for the training.")
 @click.option("--data-root", cls=ManyValues, metavar="DIR...", help="Folders with datasets, for the training.")
 @db_option

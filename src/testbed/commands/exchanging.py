@@ -14,7 +14,10 @@ def save_logits(context: Context, target: tuple[str, str]) -> None:
     from testbed.store.formats.logits import save_logits as save
 
     setting, folder = target
-    written = save(context.store, context.registry, setting, Path(folder), variant=context.variant)
+    context.refuse("--save-logits", source="published results have no logits")
+    written = save(
+        context.store, context.registry, setting, Path(folder), variant=context.variant, version=context.version
+    )
     # save_logits raises an error rather than writing nothing, so there is a first one.
     partial = f" of {written[0].variant}" if written[0].variant else ""
     click.echo(f"wrote {len(written)} file(s){partial} and manifest.json to {folder}")
@@ -39,7 +42,7 @@ def import_csv(context: Context, file: str, *, types: str | None) -> None:
     # Intervals need the number of images; where it was not published, the registry's is used.
     sizes = {name: entry.size for name, entry in context.registry.eval_settings.entries.items() if entry.size}
     done = published.import_published(context.new_store, table, model_types, source, sizes)
-    untyped = f", {done.without_type} of them without a type" if done.without_type else ""
+    untyped = f" ({done.without_type} of them without a type)" if done.without_type else ""
     click.echo(f"{source}: {done.results:,} results of {done.models} models{untyped} on {done.settings} eval settings")
 
 

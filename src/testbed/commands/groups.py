@@ -21,7 +21,8 @@ def print_group(context: Context, pair: tuple[str, str]) -> None:
     shelf = context.registry.eval_settings
     if group not in shelf.groups:
         raise UnknownName(f"no group '{group}'{near_names(group, shelf.groups)}")
-    stored = stored_group(context.store, context.registry, model, shelf.expand(group))
+    context.refuse("--print-group", version="its settings have versions of their own", source="it reads own results")
+    stored = stored_group(context.store, context.registry, model, shelf.expand(group), context.variant)
     aggregate = shelf.aggregates.get(group)
     n = len(stored.members)
     if len(stored.missing) == n:

@@ -19,7 +19,7 @@ def per_class(context: Context, pair: tuple[str, str]) -> None:
     """top1 of every class that has images, the worst first."""
     from testbed.metrics.accuracy import per_class_accuracy
 
-    evaluation = _with_logits(context, *pair)
+    evaluation = _with_logits(context, *pair, context.variant, context.version)
     outputs = _outputs(context, evaluation)
     by_class = per_class_accuracy(outputs.logits, outputs.targets)
     names = _class_names(outputs)
@@ -38,7 +38,7 @@ def calibration(context: Context, pair: tuple[str, str], *, clean: str | None) -
 
     model, name = pair
     clean = clean or _clean_of(context, name)
-    evaluation = _with_logits(context, model, name)
+    evaluation = _with_logits(context, model, name, context.variant, context.version)
     outputs = _outputs(context, evaluation)
     # The same variant, so that a limited run is compared with an equally limited clean one.
     clean_outputs = _outputs(context, _with_logits(context, model, clean, evaluation.variant))
@@ -63,12 +63,14 @@ def calibration(context: Context, pair: tuple[str, str], *, clean: str | None) -
         click.echo("fitted on the same images: name another setting with --clean for an honest number")
 
 
-def _with_logits(context: Context, model: str, setting: str, variant: str | None = None) -> Evaluation:
-    """The evaluation that is meant, among own ones: published results have no logits to measure."""
+def _with_logits(
+    context: Context, model: str, setting: str, variant: str | None = None, version: int | None = None
+) -> Evaluation:
+    """The own evaluation that is meant: published results have no logits to measure."""
     from testbed.store.evaluation import OWN
     from testbed.store.find import find_one
 
-    return find_one(context.store, model, setting, variant or context.variant, context.version, OWN)
+    return find_one(context.store, model, setting, variant, version, OWN)
 
 
 def _outputs(context: Context, evaluation: Evaluation) -> Outputs:

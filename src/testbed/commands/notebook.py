@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from testbed.store.database import Store
     from testbed.store.evaluation import Evaluation, Number
+    from testbed.store.outputs import Outputs
 
 _COLUMNS = ("model", "eval_setting", "metric", "value", "ci_low", "ci_high", "n")
 # Columns by which results of one model, setting and metric differ, or are to be read.
@@ -100,6 +101,45 @@ def evaluate(
     return _table(numbers_of_pairs(store, report.plan, run.variant), _COLUMNS)
 
 
+def predict(
+    model: Any,
+    eval_setting: Any,
+    *,
+    transform: Any = None,
+    normalization: Any = None,
+    device: str = "cpu",
+    registry: Sequence[str] = (),
+    data_root: Sequence[str] | str = (),
+    **options: Any,
+) -> Outputs:
+    """The outputs of one model on one setting. Nothing is stored, and no stored result is read.
+
+    `model` is a name, a Model or a bare torch module, `eval_setting` a name or an EvalSetting. The outputs have logits,
+    ids and targets, one row per image, and what a probe or `record=("features",)` adds. `options` are the fields of
+    RunOptions: batch_size, limit, workers, seed, ...
+    """
+    from testbed.data.locate import data_roots
+    from testbed.engine.predict import predict_all
+    from testbed.models.classifier import LoadedModel
+    from testbed.options import RunOptions
+
+    entries = load_registry(registry)
+    if isinstance(model, str):
+        entry = entries.model(model)
+    else:
+        entry = _as_model(model, transform, normalization, None if isinstance(model, Model) else type(model).__name__)
+    if not isinstance(eval_setting, str):
+        entries.eval_settings.add(_as_setting(eval_setting), "testbed.predict")
+    setting = entries.runnable(eval_setting if isinstance(eval_setting, str) else eval_setting.name)
+    roots = tuple(map(str, data_roots([data_root] if isinstance(data_root, str) and data_root else data_root)))
+    try:
+        run = RunOptions(**{"data_roots": roots, "registry": tuple(registry), "cache_gb": 0.0, **options})
+    except TypeError as error:
+        raise EntryError(f"testbed.predict: {error}") from error
+    with modes_kept([model]):
+        return predict_all(LoadedModel(entry, device, run), setting, run)
+
+
 def results(
     models: Sequence[str] | str | None = None,
     eval_settings: Sequence[str] | str | None = None,
@@ -113,7 +153,7 @@ def results(
     """Stored results as a table; names may be globs.
 
     Of a pair that has own and published results, the own ones are returned; the column `source` says which they are.
-    testbed.store.find explains `variant`, `version` and `source`, and the choice where they are left out.
+    docs/finding-results.md says what `variant`, `version` and `source` mean, and what it means to leave them out.
     """
     from testbed.store.find import nothing_found, numbers
     from testbed.store.opening import open_store

@@ -68,9 +68,13 @@ class StoredGroup:
         return StoredGroup(self.store, self.registry, model, self.members, self.variant) if known else None
 
 
-def stored_group(store: Store, registry: Registry, model: str, members: Sequence[str]) -> StoredGroup:
+def stored_group(
+    store: Store, registry: Registry, model: str, members: Sequence[str], variant: str | None = None
+) -> StoredGroup:
     """The model's results on whole settings or, if the group has none, in the variant that most members have."""
     known = model_names(store)
     if model not in known:
         raise UnknownName(f"no model '{model}' in the {store.where}{near_names(model, known)}")
-    return StoredGroup(store, registry, model, members, meant_variant(store, [model], members, OWN))
+    if variant is None:
+        variant = meant_variant(store, [model], members, OWN)
+    return StoredGroup(store, registry, model, members, variant)

@@ -88,7 +88,7 @@ def test_an_import_replaces_the_one_before_and_leaves_other_sources(bring, tmp_p
     bring(source="another paper")
     first = stored(tmp_path)["resnet50", "val"].evaluation_id
     assert bring("model,val,new\nresnet50,77,5\nthird,,6\n") == (
-        "paper: 3 results of 2 models, 1 of them without a type on 2 eval settings"
+        "paper: 3 results of 2 models (1 of them without a type) on 2 eval settings"
     )
     rows = stored(tmp_path)
     assert {pair: row.value for pair, row in rows.items()} == {

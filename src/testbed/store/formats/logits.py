@@ -33,11 +33,12 @@ def save_logits(
     folder: Path,
     models: Sequence[str] | None = None,
     variant: str | None = None,
+    version: int | None = None,
 ) -> list[Evaluation]:
     """Logits, targets, image paths and recorded arrays of every model on the setting; what was written."""
-    evaluations = find(store, models, [eval_setting], variant, source=OWN)
+    evaluations = find(store, models, [eval_setting], variant, version, OWN)
     if not evaluations:
-        raise nothing_found(store, models, [eval_setting], variant, source=OWN)
+        raise nothing_found(store, models, [eval_setting], variant, version, OWN)
     with writing.writing_to(folder):
         _save_all(store, registry, evaluations, folder)
     return evaluations

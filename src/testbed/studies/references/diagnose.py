@@ -172,8 +172,11 @@ class _Scale:
 
 
 def _judged(checks: Sequence[Check], cause: str, change: str, guesses: Mapping[str, Guess], images: int) -> Finding:
-    """The finding of a trial. A change explains the published values if less than half of the difference is left, and
-    every metric is within its tolerance and three standard errors."""
+    """The finding of a trial.
+
+    A change explains the published values if less than half of the difference is left, and every metric is within its
+    tolerance plus three standard errors.
+    """
     left, reached = [], True
     for c in checks:
         guess, reference = guesses[c.reference.metric], c.reference

@@ -77,8 +77,10 @@ def _normalisations(model: Model) -> Iterator[tuple[str, StandardNormalization |
 
 
 def _geometries(own: StandardTransform, setting: EvalSetting) -> Iterator[tuple[str, StandardTransform]]:
-    """Other transforms to the same input size. For settings that show whole pictures, the usual mistake is to use the
-    model's own resize and crop."""
+    """Other transforms to the same input size.
+
+    For a setting that shows whole pictures the model's own resize and crop is tried, since it is the usual mistake.
+    """
     crop = own.img_crop_size
     used = own.whole() if setting.resize == "whole" else own
     tried = [used]
