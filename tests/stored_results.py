@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +95,14 @@ def add_published(store: Store, model: str, setting: str, value: float) -> None:
         kind = dict(unit="%", better="higher", lowest=0, highest=100)
         row = dict(evaluation_id=inserted[0], name="top1", position=0, value=value, **kind)
         connection.execute(schema.metrics.insert().values(**row))
+
+
+def copy_results(source: Path, target: Path) -> None:
+    """A results folder with its database, which somebody may still have open: its side files come and go."""
+    shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.db", "*.db-wal", "*.db-shm"))
+    for path in source.glob("*.db"):
+        with closing(sqlite3.connect(path)) as original, closing(sqlite3.connect(target / path.name)) as copy:
+            original.backup(copy)
 
 
 def back_to_schema_2(connection: sa.Connection) -> None:

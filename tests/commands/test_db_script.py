@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import tiny
+from stored_results import copy_results
 from testbed.commands.database import main
 from testbed.store.database import Work
 from testbed.store.opening import open_store
@@ -24,9 +25,7 @@ def filled(tmp_path_factory):
 @pytest.fixture
 def db(filled, tmp_path, monkeypatch):
     """Run db.py on a copy of a small database; returns its output, and asserts success unless told."""
-    import shutil
-
-    shutil.copytree(filled, tmp_path / "results")
+    copy_results(filled, tmp_path / "results")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TESTBED_REGISTRY", str(tiny.REGISTRY))
 

@@ -1,7 +1,6 @@
 """Figures of estimates without labels: what is drawn is what is stored."""
 
 import importlib
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+from stored_results import copy_results
 from testbed.commands import autoeval
 from testbed.errors import TestbedError
 from testbed.store.estimates import estimates
@@ -22,7 +22,7 @@ WORDS = ["--source", "toy", "--fit", "toy.blur.*", "--test", "toy.noise.*"]
 def estimated(small_db, tmp_path_factory):
     """The small database with estimates of one model."""
     folder = tmp_path_factory.mktemp("estimated")
-    shutil.copytree(Path(small_db).parent, folder, dirs_exist_ok=True)
+    copy_results(Path(small_db).parent, folder)
     path = str(folder / "results.db")
     done = CliRunner().invoke(
         autoeval.main, ["--models", "line_a", *WORDS, "--methods", "doc", "entropy", "--db", path]
@@ -32,7 +32,7 @@ def estimated(small_db, tmp_path_factory):
 
 
 def copied(path, folder):
-    shutil.copytree(Path(path).parent, folder, dirs_exist_ok=True)
+    copy_results(Path(path).parent, folder)
     return str(folder / "results.db")
 
 
