@@ -272,6 +272,17 @@ def test_stored_evaluations_and_entries_are_not_read_by_strings():
             assert setting[1] == "self", f"{path} sets an attribute of another frozen value"
 
 
+def test_softmax_ece_and_latex_are_written_once():
+    """Taking the largest logit off a row before exp is what metrics/softmax.py is for; figures compute no metric."""
+    for path in python_files("src/testbed/metrics", "src/testbed/studies", "src/testbed/store", "plotting"):
+        text = path.read_text(encoding="utf-8")
+        if path.name != "softmax.py":
+            own = "np.exp(" in text and re.search(r"-=? [\w.]*max\(axis=1", text)
+            assert not own, f"{path.relative_to(ROOT)} has a softmax of its own"
+        if path.is_relative_to(ROOT / "plotting"):
+            assert "textbackslash" not in text and "expected_error" not in text, path
+
+
 def test_docstrings_are_plain_and_comments_say_why():
     """`found` says nothing of what a value is. Comments once were 0.7 % of the lines; good projects have 3 to 7."""
     bound = code = comments = 0

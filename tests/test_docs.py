@@ -1,15 +1,11 @@
 """What the guides show works: files are written, commands are run, and the lines they show must come out."""
 
-import os
 import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from guides import ROOT, run_command
+
 FENCE = re.compile(r"^```(\w+)(?: title=(\S+)( more)?)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -28,26 +24,12 @@ def commands(block):
     return found
 
 
-def run(command, folder):
-    words = shlex.split(command)
-    assert words[:1] == ["python"]
-    assert words[1] in ("eval.py", "db.py")
-    return subprocess.run(
-        [sys.executable, str(ROOT / words[1]), *words[2:]],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "COLUMNS": "160"},
-    )
-
-
 def squeezed(text):
     return " ".join(text.split())
 
 
 @pytest.mark.parametrize("guide", ["adding-a-model.md", "adding-an-eval-setting.md", "meta-sets.md"])
-def test_guide_shows_what_really_happens(guide, tmp_path):
+def test_guide_shows_what_really_happens(guide, tmp_path, monkeypatch):
     shown = blocks(guide)
     for language, title, more, content in shown:
         if language == "python":
@@ -57,8 +39,8 @@ def test_guide_shows_what_really_happens(guide, tmp_path):
     told = [line for language, _, _, content in shown if language == "console" for line in commands(content)]
     assert len(told) >= 3
     for command, expected in told:
-        result = run(command, tmp_path)
-        assert result.returncode == 0, f"{command}\n{result.stderr}"
-        printed = [squeezed(line) for line in (result.stdout + result.stderr).splitlines()]
+        output, exit_code = run_command(command, tmp_path, monkeypatch)
+        assert exit_code == 0, f"{command}\n{output}"
+        printed = [squeezed(line) for line in output.splitlines()]
         for line in expected:
-            assert any(squeezed(line) in p for p in printed), f"{command}\nexpected: {line}\n{result.stdout}"
+            assert any(squeezed(line) in p for p in printed), f"{command}\nexpected: {line}\n{output}"

@@ -1,20 +1,17 @@
 """Guides that are followed from top to bottom: files written, commands and queries run in the order of the page."""
 
 import doctest
-import os
 import pkgutil
 import re
-import shlex
 import shutil
 import sqlite3
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
 
+from guides import ROOT, run_command
 from shared_data import shared_data
-from test_docs import FENCE, ROOT, commands, squeezed
+from test_docs import FENCE, commands, squeezed
 from testbed.entries.functions import KNOWN_ARGUMENTS
 from testbed.store.schema import VIEWS
 
@@ -42,7 +39,7 @@ def follow(text, folder, monkeypatch):
             path.write_text((path.read_text() + "\n\n" if more else "") + content)
         elif language == "console":
             for command, expected in commands(content):
-                check_command(command, expected, folder)
+                check_command(command, expected, folder, monkeypatch)
                 done += 1
         elif language == "pycon":
             check_examples(content, names)
@@ -53,22 +50,11 @@ def follow(text, folder, monkeypatch):
     return done
 
 
-def check_command(command, expected, folder):
+def check_command(command, expected, folder, monkeypatch):
     """Every line that is shown is printed; a command that shows an error fails, any other succeeds."""
-    words = shlex.split(command)
-    assert words[0] == "python"
-    called = words[1:] if words[1] == "-m" else [str(ROOT / words[1]), *words[2:]]
-    result = subprocess.run(
-        [sys.executable, *called],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "COLUMNS": "160"},
-    )
-    printed = result.stdout + result.stderr
+    printed, exit_code = run_command(command, folder, monkeypatch)
     fails = any(line.startswith("Error:") for line in expected)
-    assert (result.returncode != 0) == fails, f"{command}\n{printed}"
+    assert (exit_code != 0) == fails, f"{command}\n{printed}"
     lines = [squeezed(line) for line in printed.splitlines()]
     for line in expected:
         assert any(squeezed(line) in printed_line for printed_line in lines), f"{command}\nexpected: {line}\n{printed}"

@@ -90,9 +90,14 @@ def checks(store, setting, **published):
         ({"transform": StandardTransform(9, 8, "nearest")}, "interpolation: bilinear"),
     ],
 )
-def test_wrong_preparation_is_named(store, wrong, title):
+def test_wrong_preparation_is_named(store, wrong, title, monkeypatch):
     setting = labelled(store)
     registry = run(store, model(**wrong), setting)
+
+    def refused(*arguments, **more):
+        raise AssertionError("a trial opened a database")
+
+    monkeypatch.setattr("testbed.store.opening.open_store", refused)
     its = checks(store, "said", top1=100.0)
     assert not its[0].inside
     told = []
