@@ -281,7 +281,7 @@ def test_softmax_ece_and_latex_are_written_once():
             own = "np.exp(" in text and re.search(r"-=? [\w.]*max\(axis=1", text)
             assert not own, f"{path.relative_to(ROOT)} has a softmax of its own"
         if path.is_relative_to(ROOT / "plotting"):
-            assert "textbackslash" not in text and "expected_error" not in text, path
+            assert "textbackslash" not in text and "def expected_error" not in text, path
 
 
 def test_docstrings_are_plain_and_comments_say_why():
