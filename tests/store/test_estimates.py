@@ -58,3 +58,24 @@ def test_a_database_of_the_first_schema_gets_the_table_and_keeps_its_results(sto
     assert [e["estimate"] for e in estimates(upgraded)] == [61.5]
     with upgraded.reading() as connection:
         assert connection.execute(sa.text("SELECT value FROM results")).scalars().all() == [50.0]
+
+
+def test_an_older_database_tells_whose_logits_and_whose_images_and_what_accuracies_are(store):
+    store.begin_run()
+    add(store, "m", "s")
+    with store.writing() as connection:
+        back_to_schema_2(connection)
+        s = sa.table(
+            "eval_settings", *(sa.column(c) for c in ("name", "version", "derived_from", "tags", "created_at"))
+        )
+        for name, tags in (("even", "[]"), ("maps", '["explanations", "x"]')):
+            row = dict(name=name, version=1, derived_from="s", tags=sa.cast(tags, sa.JSON), created_at="")
+            if connection.dialect.name == "sqlite":
+                row["tags"] = tags
+            connection.execute(sa.insert(s).values(**row))
+    with again(store).reading() as connection:
+        query = "SELECT name, logits_from, images_from FROM eval_settings ORDER BY name"
+        told = [tuple(row) for row in connection.execute(sa.text(query))]
+        kinds = connection.execute(sa.text("SELECT unit, better, lowest, highest FROM results")).all()
+    assert told == [("even", "s", None), ("maps", None, "s"), ("s", None, None)]
+    assert [tuple(kind) for kind in kinds] == [("%", "higher", 0.0, 100.0)]

@@ -16,6 +16,10 @@ import pytest
 import sqlalchemy as sa
 
 from store.test_claims import *  # noqa: F403
+from store.test_estimates import (  # noqa: F401
+    test_a_database_of_the_first_schema_gets_the_table_and_keeps_its_results,
+    test_an_older_database_tells_whose_logits_and_whose_images_and_what_accuracies_are,
+)
 from store.test_find import (  # noqa: F401
     limited,
     published,
