@@ -121,7 +121,7 @@ def test_breakdown_of_real_networks_on_all_stimuli(tmp_path, model, expected):
     words = ("--models", model, "--eval-settings", "cue-conflict", "--gpus", "cpu", "--db", db)
     script("eval.py", *words, **environment)
     table = script("db.py", "--db", db, "--print-eval", model, "cue-conflict", "--format", "json")
-    values = {row.metric: row.value for row in json.loads(table)}
+    values = {row["metric"]: row["value"] for row in json.loads(table)}
     for suffix, counts in expected.items():
         assert tuple(values[f"{name}{suffix}"] for name in COUNTS) == counts
 

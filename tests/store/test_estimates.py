@@ -65,14 +65,9 @@ def test_an_older_database_tells_whose_logits_and_whose_images_and_what_accuraci
     add(store, "m", "s")
     with store.writing() as connection:
         back_to_schema_2(connection)
-        s = sa.table(
-            "eval_settings", *(sa.column(c) for c in ("name", "version", "derived_from", "tags", "created_at"))
-        )
-        for name, tags in (("even", "[]"), ("maps", '["explanations", "x"]')):
-            row = dict(name=name, version=1, derived_from="s", tags=sa.cast(tags, sa.JSON), created_at="")
-            if connection.dialect.name == "sqlite":
-                row["tags"] = tags
-            connection.execute(sa.insert(s).values(**row))
+        for name, tags in (("even", "[]"), ("maps", '["explanations"]')):
+            columns, values = "(name, version, derived_from, tags, created_at)", f"('{name}', 1, 's', '{tags}', '')"
+            connection.execute(sa.text(f"INSERT INTO eval_settings {columns} VALUES {values}"))
     with again(store).reading() as connection:
         query = "SELECT name, logits_from, images_from FROM eval_settings ORDER BY name"
         told = [tuple(row) for row in connection.execute(sa.text(query))]
