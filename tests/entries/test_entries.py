@@ -211,3 +211,46 @@ def test_derived_setting_inherits_images_and_noise():
     grandchild = EvalSetting(name="cats", logits_from="val-noisy-animals").over(direct)
     assert grandchild.noise_key == "val-noisy"
     assert grandchild.arguments["perturbation_fn_cpu"] == {"image", "rng"}
+
+
+# ---- words that registry files were written with ----------------------------------------------------------
+
+
+def test_the_older_word_means_whose_logits_or_with_a_probe_whose_images():
+    assert EvalSetting(name="a", derived_from="val").logits_from == "val"
+    probing = EvalSetting(name="b", derived_from="val", probe=lambda images: {})
+    assert (probing.logits_from, probing.images_from) == (None, "val")
+    assert refusal(EvalSetting, name="c", derived_from="val", logits_from="other").startswith(
+        "eval setting 'c': derived_from and logits_from say the same thing"
+    )
+
+
+def test_public_addresses_stand_wherever_their_modules_live():
+    import importlib
+    import subprocess
+    import sys
+
+    for address, name in (
+        ("testbed.weights", "with_weights"),
+        ("testbed.zero_shot", "zero_shot"),
+        ("testbed.classify", "smoothed"),
+        ("testbed.perturb.corruptions", "corruption"),
+        ("testbed.metrics.classification", "classification"),
+    ):
+        assert callable(getattr(importlib.import_module(address), name))
+    code = "import sys, testbed.weights, testbed.classify; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"logits_from": "a", "images_from": "b"}, "give logits_from or images_from, not both"),
+        (
+            {"logits_from": "a", "probe": lambda images: {}},
+            "a probe looks at the model, so it needs images_from instead of logits_from",
+        ),
+    ],
+)
+def test_whose_logits_and_whose_images_are_two_things(wrong, message):
+    assert refusal(EvalSetting, name="s", **wrong) == f"eval setting 's': {message}"
