@@ -84,6 +84,15 @@ def test_a_perturbation_on_the_device_that_needs_no_model_is_called_once_for_all
     np.testing.assert_array_equal(first.logits, alone.logits[:16])
 
 
+def test_a_network_that_writes_into_its_input_does_not_change_what_the_next_one_sees(registry):
+    spoiling = replace(registry.model("tiny_a"), name="spoiling", classify=lambda images, model: model(images.zero_()))
+    models = [LoadedModel(spoiling, "cpu", OPTIONS), *loaded(registry, "tiny_a")]
+    setting = registry.runnable("tiny.noise")
+    rows = setting.rows(Preparer(OPTIONS).samples(setting))
+    together = [o.logits for o in predict(models, setting, rows, OPTIONS) if o.model == "tiny_a"]
+    np.testing.assert_array_equal(np.concatenate(together), predict_all(models[1], setting, OPTIONS).logits)
+
+
 @pytest.mark.parametrize(
     "other",
     [

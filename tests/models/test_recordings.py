@@ -235,3 +235,16 @@ def test_augmentation_crops_and_flips_within_a_black_border():
     made = augmented(picture, generator)
     assert all(crop.contiguous().numpy().tobytes() in crops for crop in made)
     assert len({crop.contiguous().numpy().tobytes() for crop in made}) > 20
+
+
+def test_turns_go_with_their_pictures_where_a_batch_comes_back_in_parts():
+    from testbed.engine.rotation_training import RandomTurns
+
+    turns = RandomTurns(torch.Generator().manual_seed(0))
+    images = torch.rand(6, 3, 8, 8)
+    turns(images)
+    expected = RandomTurns(torch.Generator().manual_seed(0))
+    expected(images)
+    parts = [turns.take(2), turns.take(4)]
+    assert torch.cat(parts).tolist() == expected.take(6).tolist()
+    assert len(turns.take(1)) == 0

@@ -53,7 +53,8 @@ class Forward:
         self._loaded, self._setting, self._options = loaded, setting, options
         self._classifier = Classifier(loaded, setting).eval()
         self._recordings = Recordings(loaded, options)
-        self._chain = [repr(t) for t in setting.transforms_for(loaded.entry) if t is not None]
+        chain = [repr(t) for t in setting.transforms_for(loaded.entry) if t is not None]
+        self._known_facts = {**loaded.facts(), "transform": " then ".join(chain) or "None"}  # the same for every batch
         # How many columns the logits must have; None where only the metric knows what its labels mean.
         self._columns = samples.num_classes if setting.targets_are == COLUMNS else None
         if setting.class_sublist is not None:
@@ -126,7 +127,7 @@ class Forward:
     def _facts(self, images: torch.Tensor) -> dict[str, Any]:
         """What the provenance says about these outputs."""
         size = self._loaded.batch_size(self._setting, self._options)
-        facts = {**self._loaded.facts(), "transform": " then ".join(self._chain) or "None", "batch_size": size}
+        facts = {**self._known_facts, "batch_size": size}
         # Corruptions have other constants for other sizes, so the record says which ones were met.
         describe = getattr(self._setting.perturbation_fn_cpu, "describe", None)
         return facts if describe is None else {**facts, "perturbation": describe(int(min(images.shape[-2:])))}

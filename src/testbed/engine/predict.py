@@ -46,7 +46,8 @@ def predict(
         for batch in preparer.batches(setting, first.entry, rows, size, perturb=shown.cpu_perturbs):
             for part in within_memory(shown, batch, halved=lambda size: None):
                 for forward in forwards:
-                    yield from forward.outputs(part, note)
+                    # A network may write into its input (an in-place first layer): only the last gets the original.
+                    yield from forward.outputs(part if forward is forwards[-1] else part.copy(), note)
     finally:
         if own is not None:
             own.close()

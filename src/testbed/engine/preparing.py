@@ -39,6 +39,9 @@ class Batch:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def copy(self) -> Batch:
+        return Batch(self.rows, self.images.clone())
+
     def part(self, start: int, stop: int) -> Batch:
         return Batch(self.rows.take(slice(start, stop)), self.images[start:stop])
 

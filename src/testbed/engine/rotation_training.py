@@ -53,7 +53,7 @@ def train_rotation_head(
             for outputs in predict([loaded], showing, rows.take(order), options, preparer):
                 features = torch.from_numpy(outputs.extras["features"]).to(loaded.device)
                 steps = steps or Stepper(_new_head(features.shape[1], options.seed).to(loaded.device), epochs)
-                seen(len(outputs), steps.learn(features, turns.labels.to(loaded.device)))
+                seen(len(outputs), steps.learn(features, turns.take(len(outputs)).to(loaded.device)))
             if steps is not None:
                 steps.end_epoch()
     finally:
@@ -74,12 +74,19 @@ class RandomTurns:
 
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
-        self.labels = torch.empty(0, dtype=torch.int64)  # quarter turns of the last batch
+        self._waiting = torch.empty(0, dtype=torch.int64)  # quarter turns whose features have not come back yet
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         crops = augmented(images, self.generator)
-        self.labels = torch.randint(TURNS, (len(crops),), generator=self.generator)
-        return torch.stack([turned(crop[None], int(k))[0] for crop, k in zip(crops, self.labels, strict=True)])
+        labels = torch.randint(TURNS, (len(crops),), generator=self.generator)
+        views = torch.stack([turned(crop[None], int(k))[0] for crop, k in zip(crops, labels, strict=True)])
+        self._waiting = torch.cat([self._waiting, labels])
+        return views
+
+    def take(self, n: int) -> torch.Tensor:
+        """The turns of the next n pictures. A batch comes back in parts where it does not fit into memory whole."""
+        labels, self._waiting = self._waiting[:n], self._waiting[n:]
+        return labels
 
 
 class Stepper:
