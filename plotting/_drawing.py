@@ -36,6 +36,7 @@ STYLE = {
     "legend.frameon": False,
     "pdf.fonttype": 42,
     "figure.dpi": 100,
+    "text.parse_math": False,  # a name with a $ is text, not mathematics
 }
 FORMATS = (".pdf", ".png")
 CROWD = 60  # more points are drawn smaller and paler

@@ -34,7 +34,6 @@ class Choice:
     without: Sequence[str] = NOT_ON_THE_LINE
     sources: Sequence[str] = ()
     confidence: float = 0.95
-    shares: bool = True  # whether the numbers are percentages of images
 
     @property
     def words(self) -> str:
@@ -111,17 +110,9 @@ def robustness(line: Line, x: Column, y: Column) -> tuple[np.ndarray, np.ndarray
     """Effective robustness of every point in percentage points, with its interval; NaN where a number is missing."""
     clip = None if line.choice.axis == "linear" else half_an_image(x, y, np.ones(len(x.value), dtype=bool))
     rho = effective_robustness(x.value, y.value, line.fitted, clip)
-    # Resampled accuracies are put on the same axis as the line, which has no place for 0 and 100.
-    inside = x.value if clip is None else np.clip(x.value, clip, 100 - clip)
-    images = (_images(x, line.choice), _images(y, line.choice))
-    low, high = effective_robustness_interval(inside, y.value, line.draws, *images, line.choice.confidence)
+    edges = ((x.value, x.low, x.high), (y.value, y.low, y.high))
+    low, high = effective_robustness_interval(*edges, line.fitted, line.draws, clip, line.choice.confidence)
     return rho, low, high
-
-
-def _images(column: Column, choice: Choice) -> np.ndarray | None:
-    """Image counts where every number is a share of so many; None leaves the images out of the interval."""
-    counted = (column.n > 0) | np.isnan(column.value)
-    return np.maximum(column.n, 1) if choice.shares and counted.all() else None
 
 
 def described(results: Results, line: Line, x: Column, y: Column) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import click
+from _results import tell_mixed
 
 from testbed.entries.registry import Registry
-from testbed.errors import StoreError, TestbedError
+from testbed.errors import DamagedError, StoreError, TestbedError
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import find, meant_variant, nothing_found, numbers
@@ -33,6 +34,8 @@ class StoredOutputs:
         """The outputs; where they cannot be used, None, and a line that says why."""
         try:
             return self.read(evaluation)
+        except DamagedError:
+            raise
         except TestbedError as error:
             click.echo(f"left out: {error}", err=True)
             return None
@@ -70,4 +73,5 @@ def stored_outputs(
             raise nothing_found(store, words[0], [pattern], variant, source=OWN)
     with_logits = [e for e in evaluations if e.logits_path or e.derived_from_id is not None]
     top1 = {n.evaluation_id: n.value for n in numbers(store, *words, "top1", variant, source=OWN)}
+    tell_mixed(store, {e.id for e in evaluations})
     return StoredOutputs(store, registry, variant, with_logits, top1)

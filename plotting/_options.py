@@ -148,5 +148,4 @@ def read_choice(results: Results, options: dict[str, Any]) -> Choice:
         without=options.pop("fit_without") or NOT_ON_THE_LINE,
         sources=options.pop("fit_sources"),
         confidence=results.confidence,
-        shares=results.are_shares,
     )

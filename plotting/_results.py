@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+import click
 import numpy as np
 from _settings import MANY_IN_ONE, TENTH, stored_patterns, weights_of
 from _types import TYPES, type_of
@@ -16,8 +17,9 @@ from testbed.errors import StoreError, UnknownName, near_names
 from testbed.metrics.estimate import ACCURACY, LOWER, UNDECLARED, MetricKind
 from testbed.stats.intervals import clopper_pearson
 from testbed.store.database import Store
-from testbed.store.evaluation import Number
+from testbed.store.evaluation import OWN, Number
 from testbed.store.find import EVERY, many_objects, meant_variant, nothing_found, numbers
+from testbed.store.mixed import MARK, MixedData, lines, mixed_data
 from testbed.store.names import eval_setting_names, matches, model_tags
 
 STORED_CONFIDENCE = 0.95
@@ -63,6 +65,7 @@ class Results:
     low: np.ndarray
     high: np.ndarray
     n: np.ndarray
+    notes: tuple[str, ...] = ()  # on numbers that do not belong side by side; their models have a star
 
     @property
     def is_accuracy(self) -> bool:
@@ -181,7 +184,26 @@ def load(
             raise _nothing(store, metric, variant, sources)
         results = _as_table(rows, metric, variant, confidence, model_tags(store))
     _check_settings(store, results, words.eval_settings)
-    return results
+    return _with_marks(store, results, rows, stored_patterns(words.eval_settings))
+
+
+def _with_marks(store: Store, results: Results, rows: Sequence[Number], patterns: Sequence[str]) -> Results:
+    """The table, with a star at models that have numbers of older data on one of the settings, and a line for each."""
+    mixed = tell_mixed(store, {row.evaluation_id for row in rows if matches(row.eval_setting, patterns or None)})
+    older = {model for m in mixed for _, model, _ in m.older}
+    points = [
+        replace(point, label=f"{point.label}{MARK}") if point.source == OWN and point.model in older else point
+        for point in results.points
+    ]
+    return replace(results, points=points, notes=tuple(lines(mixed)))
+
+
+def tell_mixed(store: Store, evaluation_ids: Collection[int]) -> list[MixedData]:
+    """Say which of the evaluations were made from other data than others on the same setting."""
+    mixed = mixed_data(store, evaluation_ids)
+    for line in lines(mixed):
+        click.echo(line, err=True)
+    return mixed
 
 
 def _read(store: Store, metric: str, variant: str, sources: Sequence[str], source: str) -> list[Number]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
+
+from testbed.data.writing import csv_text
 
 Lines = Sequence[Sequence[str]]
 
 
 def markdown(header: Sequence[str], lines: Lines) -> str:
-    """The first two columns are names, the rest numbers, which stand to the right."""
+    """The first two columns are names, the rest numbers, which stand to the right.
+
+    A name may hold the sign that ends a cell, or one that begins a tag of HTML: both are escaped.
+    """
 
     def row(cells: Sequence[str]) -> str:
-        # A name may hold the sign that ends a cell.
-        return "| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |"
+        return "| " + " | ".join(re.sub(r"[\\|<]", r"\\\g<0>", cell) for cell in cells) + " |"
 
     rule = ["---", "---", *["---:"] * (len(header) - 2)]
     return "\n".join([row(header), "| " + " | ".join(rule) + " |", *map(row, lines)])
@@ -22,5 +27,5 @@ def markdown(header: Sequence[str], lines: Lines) -> str:
 
 def as_csv(header: Sequence[str], lines: Lines) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *lines])
+    csv.writer(text, lineterminator="\n").writerows([map(csv_text, line) for line in (header, *lines)])
     return text.getvalue().rstrip("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ from testbed.commands.options import registry_option
 from testbed.entries.registry import Registry, load_registry
 from testbed.errors import TestbedError
 from testbed.metrics import corruption_error
-from testbed.metrics.aggregates import CorruptionSummary
+from testbed.metrics.aggregates import Combinations, CorruptionSummary
+from testbed.metrics.estimate import Estimate
+from testbed.store.database import Store
+from testbed.store.evaluation import OWN
+from testbed.store.opening import open_store
+from testbed.studies.groups import stored_group
 
 FEW = 8  # so many models get a curve each
 MOST_BARS = 40
@@ -57,14 +63,17 @@ def main(
         python plotting/corruptions.py --models 'digits_*' --eval-settings 'digits.*'
         python plotting/corruptions.py --eval-settings 'imagenet-c.*_on-disk' --highlight resnet50
     """
+    db = options["db"]
     results = read_results(options, models, eval_settings)
     results = results.keep(results.chosen(models, types))
     base, family = chosen_family(results, eval_settings)
     strong = results.highlighted(highlight)
     clean = clean or clean_of(base, results.settings)
     save(curves(results, base, family, clean, strong, title), out.with_name(f"{out.name}-curves"))
-    errors, words = reference_errors(results, load_registry(registry), family, reference_model)
-    save(bars(results, family, errors, words, strong, title), out.with_name(f"{out.name}-mce"))
+    entries = load_registry(registry)
+    errors, words = reference_errors(results, entries, family, reference_model)
+    stored = Stored(open_store(db), entries)
+    save(bars(results, family, errors, words, strong, title, stored), out.with_name(f"{out.name}-mce"))
 
 
 def chosen_family(results: Results, patterns: tuple[str, ...]) -> tuple[str, Family]:
@@ -204,17 +213,47 @@ def _declared(registry: Registry, family: Family) -> CorruptionSummary | None:
     return None
 
 
+@dataclass(frozen=True)
+class Stored:
+    """Where logits of own results lie."""
+
+    store: Store
+    registry: Registry
+
+
 def mean_corruption_error(
-    results: Results, family: Family, errors: Mapping[str, float]
+    results: Results, family: Family, errors: Mapping[str, float], stored: Stored | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """mCE in percent of every point with its interval; NaN where one is missing."""
+    """mCE in percent of every point with its interval; NaN where one is missing.
+
+    The interval of own results in `stored` is that of `db.py --print-group`, which knows what images settings share.
+    """
     accuracies = {}
     for corruption in errors:
         columns = [results.column(setting) for setting in family[corruption].values()]
         ends = [np.stack([getattr(c, end) for c in columns], axis=-1) for end in ("value", "low", "high")]
         accuracies[corruption] = np.stack(ends)
     value, low, high = corruption_error.mean_corruption_error(accuracies, errors)
+    own = [i for i, point in enumerate(results.points) if point.source == OWN and np.isfinite([low[i], high[i]]).all()]
+    for i in own if stored is not None else ():
+        low[i], high[i] = _shared_images(results, family, errors, stored, i)
     return value, low, high
+
+
+def _shared_images(
+    results: Results, family: Family, errors: Mapping[str, float], stored: Stored, i: int
+) -> tuple[float, float]:
+    """The ends of the mCE of one point, from the images that its settings share."""
+    settings = {corruption: list(family[corruption].values()) for corruption in errors}
+    estimates = {}
+    for setting in (name for members in settings.values() for name in members):
+        column = results.column(setting)
+        estimates[setting] = Estimate(float(column.value[i]), float(column.low[i]), float(column.high[i]))
+    group = stored_group(stored.store, stored.registry, results.points[i].model, list(estimates), results.variant)
+    shares = {c: [error / 100 / len(settings[c])] * len(settings[c]) for c, error in errors.items()}
+    mce = Combinations(group, results.metric, estimates)(*corruption_error.mce_weights(settings, shares))
+    assert mce.ci_low is not None and mce.ci_high is not None  # since every member has them
+    return mce.ci_low, mce.ci_high
 
 
 def bars(
@@ -224,11 +263,12 @@ def bars(
     words: str,
     strong: np.ndarray,
     title: str | None = None,
+    stored: Stored | None = None,
 ) -> Any:
     """A bar per model, the best on top."""
     if not results.is_accuracy or not errors:
         raise TestbedError(f"the mean corruption error needs accuracies on whole corruptions, got {results.metric}")
-    value, low, high = mean_corruption_error(results, family, errors)
+    value, low, high = mean_corruption_error(results, family, errors, stored)
     order = np.argsort(value)[: np.isfinite(value).sum()]
     if not len(order):
         raise TestbedError("no model has results on all severities of all corruptions")

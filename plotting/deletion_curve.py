@@ -53,7 +53,7 @@ def main(
     store = open_store(db)
     evaluation = find_one(store, model, eval_setting, variant, source=OWN)
     # Explanations are measured on images, so they have files of their own and never those of another setting.
-    outputs = read_outputs(store.folder, evaluation) if evaluation.logits_path else None
+    outputs = read_outputs(store, evaluation) if evaluation.logits_path else None
     if outputs is None or "curve_deleted" not in outputs.extras:
         raise StoreError(f"{model} on {eval_setting} kept no curves: run it with curves=true in the setting's name")
     row = chosen_row(outputs.ids, image)

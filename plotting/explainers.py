@@ -21,6 +21,7 @@ from _options import (
     title_option,
     variant_option,
 )
+from _results import tell_mixed
 from _tables import as_csv, markdown
 
 from testbed.errors import StoreError
@@ -111,7 +112,7 @@ def read(store: Store, models: Sequence[str], settings: Sequence[str], variant: 
     for evaluation in find(store, *words, source=OWN) if explained else ():
         if not evaluation.logits_path or "n_invalid" not in metrics.get(evaluation.id, {}):
             continue
-        rows = read_outputs(store.folder, evaluation).extras
+        rows = read_outputs(store, evaluation).extras
         measured = Measured(
             evaluation.model, label_of(evaluation.eval_setting), metrics[evaluation.id], rows, evaluation.variant
         )
@@ -123,6 +124,7 @@ def read(store: Store, models: Sequence[str], settings: Sequence[str], variant: 
         raise _no_explanations(store, models, settings, variant)
     # Only those of the same images and contrasts, so that differences are paired.
     asked += [c for c in controls if any(same_rows(c, other) for other in asked)]
+    tell_mixed(store, set(metrics))
     return sorted(asked, key=lambda m: (m.is_control, m.label, m.model))
 
 

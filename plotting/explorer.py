@@ -23,6 +23,7 @@ from _settings import AVERAGES, SEVERITY, weights_of
 from _types import STANDARD, TYPES
 
 from testbed.data.writing import write_text, writing_to
+from testbed.stats.fits import PUBLISHED_RESAMPLES, PUBLISHED_SEED
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Provenance
 from testbed.store.find import find, many_objects
@@ -115,7 +116,7 @@ def _hash(text: str) -> str:
 
 
 def page_data(store: Store, results: Results) -> dict[str, Any]:
-    """Everything the page knows: columns of numbers rounded to what can be seen, and facts told once."""
+    """Everything the page knows: columns of rounded numbers, and facts told once."""
     sources = sorted({p.source for p in results.points})
     # Legends show only the types that are there, in their fixed order.
     used = [tag for tag in TYPES if any(p.type == tag for p in results.points)]
@@ -131,6 +132,8 @@ def page_data(store: Store, results: Results) -> dict[str, Any]:
         "unit": results.kind.unit if results.kind.unit in ("", "%") else f" {results.kind.unit}",
         "most": 100 if results.is_accuracy else float(np.nanmax(results.value)),
         "confidence": results.confidence,
+        "seed": PUBLISHED_SEED,
+        "resamples": PUBLISHED_RESAMPLES,
         "start": _start(results, averages),
         "sources": sources,
         "types": [
@@ -145,15 +148,16 @@ def page_data(store: Store, results: Results) -> dict[str, Any]:
         "averages": {
             n: [[results.settings.index(s), w] for s, w in weights.items()] for n, weights in averages.items()
         },
-        "values": [_rounded(c.value) for c in columns],
-        "below": [_rounded(c.value - c.low) for c in columns],
-        "above": [_rounded(c.high - c.value) for c in columns],
+        # With more digits than can be seen: lines and intervals that the page computes from them keep theirs.
+        "values": [_rounded(c.value, 9) for c in columns],
+        "below": [_rounded(c.value - c.low, 7) for c in columns],
+        "above": [_rounded(c.high - c.value, 7) for c in columns],
         "n": counts,
     }
 
 
-def _rounded(values: np.ndarray, digits: int = 5) -> list[float | None]:
-    """To what can be seen; whole numbers without a point, which a page of 100,000 numbers is smaller for."""
+def _rounded(values: np.ndarray, digits: int) -> list[float | None]:
+    """To what is needed; whole numbers without a point, which a page of 100,000 numbers is smaller for."""
     return [None if v != v else int(v) if v == int(v) else v for v in np.round(values, digits).tolist()]
 
 
@@ -190,6 +194,7 @@ def _summary(results: Results, sources: list[str]) -> str:
         f"{cells:,} results ({results.axis_label}) of {len(results.points)} models on {len(results.settings)} settings",
         f"sources: {', '.join(sources)}",
         f"intervals: {100 * results.confidence:g} %",
+        *results.notes,
         f"made {date.today().isoformat()}.",
     ]
     return "; ".join(told)

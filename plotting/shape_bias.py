@@ -12,6 +12,7 @@ import numpy as np
 from _drawing import PERCENT_TICKS, QUIET, head, legend_below, new_figure, save
 from _observers import PEOPLE_COLOR, PEOPLE_MARKER, model_style, observers_option
 from _options import figure_command, out_option, title_option, variant_option
+from _results import tell_mixed
 
 from testbed.commands.options import db_option
 from testbed.errors import StoreError, UnknownName, near_names
@@ -100,6 +101,7 @@ def load(
         if not rows and setting in eval_setting_names(store):
             raise nothing_found(store, None, [setting], variant)
         raise StoreError(f"no shape bias on '{setting}' in the {store.where}: run eval.py --eval-settings cue-conflict")
+    tell_mixed(store, {row.evaluation_id for row in by_category})
     counts: dict[str, np.ndarray] = {}
     for row in by_category:
         column = NAMES.index(row.metric.removeprefix("shape_bias."))

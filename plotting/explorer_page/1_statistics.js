@@ -46,39 +46,64 @@ function leastSquares(x, y) {
   let xx = 0;
   let xy = 0;
   let yy = 0;
+  let different = false; // rounding may leave a tiny xx where all x are equal
   for (let i = 0; i < n; i += 1) {
     xx += (x[i] - meanX) ** 2;
     xy += (x[i] - meanX) * (y[i] - meanY);
     yy += (y[i] - meanY) ** 2;
+    different ||= x[i] !== x[0];
   }
-  const slope = xy / xx;
+  const slope = different ? xy / xx : NaN;
   return { slope, intercept: meanY - slope * meanX, r2: yy > 0 ? (xy * xy) / (xx * yy) : NaN, n };
 }
 
-// A small generator with a seed: the same view shows the same band.
-function randomNumbers(seed) {
-  let state = seed >>> 0;
+// The Mersenne Twister as numpy's RandomState seeds it, so that page and figures draw the same models.
+function mersenneTwister(seed) {
+  const state = new Uint32Array(624);
+  state[0] = seed;
+  for (let i = 1; i < 624; i += 1) state[i] = Math.imul(1812433253, state[i - 1] ^ (state[i - 1] >>> 30)) + i;
+  let place = 624;
   return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+    if (place === 624) {
+      for (let i = 0; i < 624; i += 1) {
+        const bits = (state[i] & 0x80000000) | (state[(i + 1) % 624] & 0x7fffffff);
+        state[i] = state[(i + 397) % 624] ^ (bits >>> 1) ^ (bits & 1 ? 0x9908b0df : 0);
+      }
+      place = 0;
+    }
+    let bits = state[place];
+    place += 1;
+    bits ^= bits >>> 11;
+    bits ^= (bits << 7) & 0x9d2c5680;
+    bits ^= (bits << 15) & 0xefc60000;
+    return (bits ^ (bits >>> 18)) >>> 0;
   };
 }
 
-const RESAMPLES = 500;
+// RandomState(seed).randint(0, n): the lowest bits that can hold n - 1, drawn again while they are too large.
+function wholeNumbers(seed, n) {
+  const random = mersenneTwister(seed);
+  let mask = 1;
+  while (mask < n - 1) mask = 2 * mask + 1;
+  return () => {
+    let drawn = random() & mask;
+    while (drawn > n - 1) drawn = random() & mask;
+    return drawn;
+  };
+}
+
 const FEWEST_FOR_BAND = 5; // of fewer models, many resamples have but two different ones
 
 function resampledLines(x, y) {
-  const random = randomNumbers(720257663);
-  const slopes = new Float64Array(RESAMPLES);
-  const intercepts = new Float64Array(RESAMPLES);
+  const draw = wholeNumbers(DATA.seed, x.length);
+  const slopes = new Float64Array(DATA.resamples);
+  const intercepts = new Float64Array(DATA.resamples);
   const n = x.length;
   const drawnX = new Float64Array(n);
   const drawnY = new Float64Array(n);
-  for (let b = 0; b < RESAMPLES; b += 1) {
+  for (let b = 0; b < DATA.resamples; b += 1) {
     for (let i = 0; i < n; i += 1) {
-      const k = Math.floor(random() * n);
+      const k = draw();
       drawnX[i] = x[k];
       drawnY[i] = y[k];
     }
@@ -89,34 +114,56 @@ function resampledLines(x, y) {
   return { slopes, intercepts };
 }
 
-// The middle `confidence` of the draws.
+// The middle `confidence` of the draws, each end rounded outwards to a draw.
 function middle(draws, confidence) {
   const sorted = Float64Array.from(draws.filter((v) => Number.isFinite(v))).sort();
-  const tail = ((1 - confidence) / 2) * (sorted.length - 1);
-  return [sorted[Math.floor(tail)], sorted[Math.ceil(sorted.length - 1 - tail)]];
+  const tail = (100 * (1 - confidence)) / 2; // in the order of the Python statistics, to the last bit
+  const last = sorted.length - 1;
+  return [sorted[Math.floor((tail / 100) * last)], sorted[Math.ceil(((100 - tail) / 100) * last)]];
 }
 
-// Percent in, percent out. One line, or two about the best model that has nothing left under shift.
-function fitModels(x, y, axisName) {
+const countDifferent = (values) => new Set(values).size;
+
+// Where 0 and 100 % are put on a logit axis: half an image of the smallest set inside.
+function halfAnImage(counts) {
+  const known = counts.filter((n) => n > 0);
+  return known.length ? 50 / Math.max(Math.min(...known), 2) : 0.05;
+}
+
+// 0 and 100 have no place on the axis, but models without any accuracy under shift break the line in two.
+function needsClip(x, y, axisName) {
+  if (axisName === "linear") return false;
+  if (x.some((v) => v === 0 || v === 100) || y.includes(100)) return true;
+  if (!y.includes(0)) return false;
+  const pivot = pivotOf(x, y);
+  const sides = [x.filter((v, i) => v < pivot && y[i] !== 0), x.filter((v) => v > pivot)];
+  return Math.min(...sides.map(countDifferent)) < 2;
+}
+
+function pivotOf(x, y) {
+  return Math.max(...x.filter((_, i) => y[i] === 0));
+}
+
+// Percent in, percent out; `counts` are the images behind them. One line, or two about the best model that has nothing
+// left under shift; null where fewer than 3 models differ. The rules are those of plotting/_lines.py.
+function fitModels(x, y, axisName, counts) {
+  if (countDifferent(x) < 3) return null;
   const axis = AXES[axisName];
-  const edge = (v) => axisName !== "linear" && (v <= 0 || v >= 100);
-  const zero = axisName === "linear" ? [] : x.filter((_, i) => y[i] === 0);
-  const good = [...x.keys()].filter((i) => !edge(x[i]) && !edge(y[i]));
+  const clip = needsClip(x, y, axisName) ? halfAnImage(counts) : 0;
+  const place = (v) => axis.to(Math.min(Math.max(v, clip), 100 - clip) / 100);
   const pieceOf = (rows) => {
-    const tx = rows.map((i) => axis.to(x[i] / 100));
-    const ty = rows.map((i) => axis.to(y[i] / 100));
+    const tx = rows.map((i) => place(x[i]));
+    const ty = rows.map((i) => place(y[i]));
     return { ...leastSquares(tx, ty), draws: resampledLines(tx, ty) };
   };
-  const different = (rows) => new Set(rows.map((i) => x[i])).size;
-  if (zero.length) {
-    const pivot = Math.max(...zero);
-    const below = good.filter((i) => x[i] < pivot);
-    const above = good.filter((i) => x[i] > pivot);
-    if (different(below) > 1 && different(above) > 1) {
-      return { pivot, n: below.length + above.length, pieces: [pieceOf(below), pieceOf(above)], axis };
-    }
+  const all = [...x.keys()];
+  if (axisName === "linear" || clip > 0 || !y.includes(0)) {
+    return { pivot: Infinity, n: x.length, pieces: [pieceOf(all)], axis };
   }
-  return different(good) < 3 ? null : { pivot: Infinity, n: good.length, pieces: [pieceOf(good)], axis };
+  const pivot = pivotOf(x, y);
+  const below = all.filter((i) => x[i] < pivot && y[i] !== 0);
+  const above = all.filter((i) => x[i] > pivot);
+  return { pivot, n: below.length + above.length, pieces: [pieceOf(below), pieceOf(above)], axis };
 }
 
 function pieceAt(fit, x) {

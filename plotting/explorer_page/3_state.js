@@ -68,16 +68,38 @@ function currentView() {
   let through = shown.filter((m) => m.line);
   const published = through.filter((m) => DATA.sources[m.source] !== "own");
   if (published.length) through = published;
-  const fit = fitModels(through.map((m) => x.value[m.index]), through.map((m) => y.value[m.index]), state.axis);
-  return { x, y, shown, fit };
+  const of = (numbers) => through.map((m) => numbers[m.index]);
+  const fit = fitModels(of(x.value), of(y.value), state.axis, [...of(x.n), ...of(y.n)]);
+  // 0 and 100 have no place on a logit axis.
+  const clip = state.axis === "linear" ? 0 : halfAnImage([...x.n, ...y.n]);
+  return { x, y, shown, fit, clip };
+}
+
+function inside(view, value) {
+  return Math.min(Math.max(value, view.clip), 100 - view.clip);
+}
+
+function expected(view, value) {
+  return predict(view.fit, inside(view, value));
 }
 
 function effectiveRobustness(view, i) {
   if (!view.fit) return NaN;
-  return view.y.value[i] - predict(view.fit, inside(view.x.value[i]));
+  return view.y.value[i] - expected(view, view.x.value[i]);
 }
 
-// 0 and 100 have no place on a logit axis.
-function inside(value) {
-  return state.axis === "linear" ? value : Math.min(Math.max(value, 0.01), 99.99);
+// The sides of the uncertainties of y, of what x predicts, and of the line, added in squares, as in the Python statistics.
+function rhoInterval(view, i) {
+  const { x, y } = view;
+  const rho = effectiveRobustness(view, i);
+  const line = y.value[i] - rho;
+  const ends = [x.low[i], x.high[i], x.value[i]].filter(Number.isFinite).map((v) => expected(view, v));
+  const { slopes, intercepts } = pieceAt(view.fit, x.value[i]).draws;
+  const place = view.fit.axis.to(inside(view, x.value[i]) / 100);
+  const band = middle(slopes.map((slope, b) => intercepts[b] + slope * place), DATA.confidence)
+    .map((t) => 100 * view.fit.axis.from(t));
+  const side = (end) => (Number.isFinite(end) ? end : 0);
+  const below = Math.hypot(side(y.value[i] - y.low[i]), Math.max(...ends) - line, Math.max(band[1] - line, 0));
+  const above = Math.hypot(side(y.high[i] - y.value[i]), line - Math.min(...ends), Math.max(line - band[0], 0));
+  return [rho - below, rho + above];
 }

@@ -17,7 +17,7 @@ function drawRanking(view) {
     return;
   }
   note.textContent = `Points of ${state.y} above what the line expects of ${state.x}; intervals of ${100 * DATA.confidence} % over `
-    + "resampled models and, by the normal approximation, images, where the line has at least 5 models.";
+    + "resampled models and over images.";
   const rows = view.shown.map((m) => ({
     model: m, label: m.label, type: DATA.types[m.type].label, x: view.x.value[m.index], y: view.y.value[m.index],
     rho: effectiveRobustness(view, m.index), interval: rhoInterval(view, m.index),
@@ -41,7 +41,7 @@ function rankingRow(row, place) {
   const swatch = element("span", { className: "swatch" });
   swatch.style.background = typeColor(row.model.type);
   const rho = `${row.rho >= 0 ? "+" : "−"}${Math.abs(row.rho).toFixed(2)}`;
-  const interval = row.interval ? ` [${row.interval.map((v) => v.toFixed(2)).join(", ")}]` : "";
+  const interval = ` [${row.interval.map((v) => v.toFixed(2)).join(", ")}]`;
   return element("tr", { className: row.label === state.model ? "chosen" : "" },
     element("td", {}, String(place + 1)),
     element("td", { className: "text" }, modelButton(row.model)),
@@ -55,21 +55,4 @@ function modelButton(model) {
   const button = element("button", { type: "button" }, model.label);
   button.addEventListener("click", () => choose(model.label));
   return button;
-}
-
-// The distance to each resampled line, both accuracies moved at random within what their intervals say.
-function rhoInterval(view, i) {
-  const { draws, n } = pieceAt(view.fit, view.x.value[i]);
-  if (n < FEWEST_FOR_BAND) return null;
-  const spread = (c) => (Number.isFinite(c.low[i]) ? (c.high[i] - c.low[i]) / 3.92 : 0);
-  const [spreadX, spreadY] = [spread(view.x), spread(view.y)];
-  const random = randomNumbers(i + 1);
-  const found = draws.slopes.subarray(0, RESAMPLES / 2).map((slope, b) => {
-    const size = Math.sqrt(-2 * Math.log(1 - random()));
-    const turn = 2 * Math.PI * random();
-    const x = inside(view.x.value[i] + spreadX * size * Math.cos(turn));
-    const y = view.y.value[i] + spreadY * size * Math.sin(turn);
-    return y - 100 * view.fit.axis.from(draws.intercepts[b] + slope * view.fit.axis.to(x / 100));
-  });
-  return middle(found, DATA.confidence);
 }

@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from testbed.metrics.accuracy import accuracy_topk, target_rank
+from testbed.metrics.accuracy import (
+    FULL_PREDICTION,
+    accuracy_topk,
+    class_accuracy,
+    full_accuracy,
+    right_or_wrong,
+    target_rank,
+)
 from testbed.metrics.estimate import Estimate, share
 
 RNG = np.random.default_rng(0)
@@ -73,3 +81,35 @@ def test_share_has_the_exact_binomial_interval(hits, n):
 
 def test_estimate_without_interval_says_so():
     assert Estimate(1.0) == Estimate(1.0, None, None, None)
+
+
+def test_accuracy_over_classes_and_of_the_worst_ones_by_hand():
+    """Twenty classes of five images; class k has min(k, 5) right, so the worst tenth are classes 0 and 1."""
+    targets = np.repeat(np.arange(20), 5)
+    right = np.tile(np.arange(5), 20) < np.minimum(targets, 5)
+    logits = np.eye(20)[np.where(right, targets, (targets + 1) % 20)]
+    found = class_accuracy(logits, targets)
+    accuracies = 20.0 * np.minimum(np.arange(20), 5)
+    mean, tenth, worst = (found[f"top1_{name}"] for name in ("mean_per_class", "worst_tenth", "worst_class"))
+    assert (mean.value, mean.n) == (pytest.approx(accuracies.mean()), 100)
+    interval = stats.norm.interval(0.95, accuracies.mean(), stats.sem(accuracies))
+    assert (mean.ci_low, mean.ci_high) == pytest.approx(interval)
+    assert (tenth.value, tenth.n) == (10, 10)
+    assert worst == share(0, 5)
+
+
+def test_worst_tenth_of_few_classes_is_the_worst_class_with_its_interval():
+    found = class_accuracy(np.eye(3)[[0, 0, 1, 2, 0]], np.array([0, 0, 1, 2, 2]))
+    assert found["top1_worst_tenth"] == found["top1_worst_class"] == share(1, 2)
+
+
+def test_each_image_is_right_wrong_or_does_not_count():
+    found = right_or_wrong(np.array([True, False, True]), np.array([0, 2, -1]))
+    np.testing.assert_array_equal(found, [100, 0, np.nan])
+
+
+def test_accuracy_among_all_classes_counts_labelled_images_of_any_class():
+    predicted = {FULL_PREDICTION: np.array([0, 3, 0])}
+    assert full_accuracy(np.array([0, 0, -1]), predicted)["top1_full1000"] == share(1, 2)
+    assert full_accuracy(np.array([-1, -1, -1]), predicted) == {}
+    assert full_accuracy(np.array([0, 0, 0]), {}) == {}

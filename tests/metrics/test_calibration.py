@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
+from scipy.stats import bootstrap, norm, sem
 from sklearn.metrics import log_loss
 
 from testbed.metrics import calibration as c
@@ -81,6 +82,96 @@ def test_temperature_is_the_one_a_general_optimiser_finds(scale):
     assert c.fit_temperature(logits, targets) == pytest.approx(best, rel=1e-4)
 
 
+@pytest.mark.parametrize("factor", [1 / 50, 25.0])
+def test_temperature_grows_with_the_logits_to_the_same_precision(factor):
+    logits, targets = case()
+    best = c.fit_temperature(logits, targets, tolerance=1e-9)
+    assert c.fit_temperature(factor * logits, targets) == pytest.approx(factor * best, rel=1e-5)
+
+
+def test_interval_of_the_temperature_is_as_wide_as_resampling_says():
+    logits, targets = case(n=800, scale=1.5)
+    found = c.calibration(logits, targets)["temperature"]
+    rng = np.random.default_rng(0)
+    draws = [c.fit_temperature(logits[rows], targets[rows]) for rows in (rng.integers(0, 800, 800) for _ in range(300))]
+    spread = np.log(draws).std()
+    assert np.log(found.ci_high / found.ci_low) == pytest.approx(2 * 1.96 * spread, rel=0.12)
+    assert np.sqrt(found.ci_low * found.ci_high) == pytest.approx(found.value)
+
+
+def test_interval_of_the_temperature_is_the_sandwich_of_scipys_derivatives():
+    logits, targets = case(n=300)
+    wide = logits.astype(np.float64)
+
+    def of_images(inverse):
+        return -log_softmax(inverse * wide, axis=1)[np.arange(300), targets]
+
+    inverse, step = 1 / 1.7, 1e-4
+    slopes = (of_images(inverse + step) - of_images(inverse - step)) / (2 * step)
+    curvature = (of_images(inverse + step) - 2 * of_images(inverse) + of_images(inverse - step)).mean() / step**2
+    error = np.sqrt((slopes**2).mean() / 300) / curvature / inverse
+    low, high = c.temperature_interval(logits, targets, 1.7)
+    assert (low, high) == pytest.approx((1.7 * np.exp(-1.959964 * error), 1.7 * np.exp(1.959964 * error)), rel=1e-4)
+
+
+def test_temperature_without_any_curvature_has_no_interval():
+    assert c.temperature_interval(np.zeros((4, 3)), np.array([0, 1, 2, 0]), 1.0) == (0, np.inf)
+    assert c.calibration(np.zeros((4, 3)), np.array([0, 1, 2, 0]))["temperature"].ci_low is None
+
+
+def resampled_by_scipy(function, n):
+    """The percentile interval of 200 resamples, drawn by scipy with the same generator."""
+    rows = np.arange(n)
+    drawn = bootstrap(
+        (rows,), function, vectorized=False, n_resamples=200, method="percentile", rng=np.random.default_rng(0)
+    )
+    return tuple(drawn.confidence_interval)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_interval_of_the_calibration_error_is_scipys_percentile_bootstrap_of_images(adaptive):
+    logits, targets = case(n=300)
+    p = softmax(logits.astype(np.float64), axis=1)
+    confidence, right = p.max(1), p.argmax(1) == targets
+    if adaptive:
+        place = np.empty(300, dtype=int)
+        place[np.argsort(confidence, kind="stable")] = np.arange(300) // 20  # 15 bins of 20 images
+    else:
+        place = np.minimum((np.ceil(confidence * 15) - 1).astype(int), 14)
+
+    def error(rows):
+        gap = (right - confidence)[rows]
+        return 100 * sum(abs(gap[place[rows] == b].sum()) for b in range(15)) / len(rows)
+
+    found = c.adaptive_ece(logits, targets) if adaptive else c.ece(logits, targets)
+    low, high = resampled_by_scipy(error, 300)
+    assert (found.ci_low, found.ci_high) == pytest.approx((min(low, found.value), max(high, found.value)), abs=1e-3)
+
+
+def test_interval_of_the_selective_risk_is_scipys_percentile_bootstrap_of_images():
+    rng = np.random.default_rng(5)
+    confidence = np.sort(rng.random(80))[::-1]  # rows are drawn in the order of confidence
+    correct = rng.random(80) < confidence
+
+    def area(rows):
+        order = rows[np.argsort(-confidence[rows], kind="stable")]
+        wrong = ~correct[order]  # the same image several times has the same outcome, so ties do not matter
+        return 100 * (np.cumsum(wrong) / np.arange(1, len(rows) + 1)).mean()
+
+    found = c.selective_risk_of(c.Scores(np.zeros(80), np.zeros(80), confidence, correct))
+    assert (found.ci_low, found.ci_high) == pytest.approx(resampled_by_scipy(area, 80))
+
+
+def test_intervals_of_nll_and_brier_are_normal():
+    logits, targets = case()
+    p = softmax(logits.astype(np.float64), axis=1)
+    for found, values in (
+        (c.nll(logits, targets), -np.log(p[np.arange(600), targets])),
+        (c.brier(logits, targets), ((p - np.eye(7)[targets]) ** 2).sum(1)),
+    ):
+        assert (found.ci_low, found.ci_high) == pytest.approx(norm.interval(0.95, values.mean(), sem(values)), rel=1e-5)
+
+
 def test_temperature_of_a_model_that_is_never_wrong_ends_at_the_bound():
     logits = np.array([[5.0, 0.0], [0.0, 5.0]])
     assert 0 < c.fit_temperature(logits, np.array([0, 1])) < 0.1
@@ -142,3 +233,31 @@ def test_selective_risk_of_a_model_that_is_always_equally_sure_is_its_error():
     found = c.selective_risk_of(c.Scores(np.zeros(100), np.zeros(100), np.full(100, 0.5), correct))
     assert found.value == pytest.approx(30)
     assert found.ci_low < 30 < found.ci_high
+
+
+def test_calibration_needs_two_labelled_images():
+    logits, targets = case(n=2)
+    assert c.calibration(logits, np.array([targets[0], -1])) == {}
+    assert "ece" in c.calibration(logits, targets)
+
+
+def test_each_half_is_scored_at_the_temperature_of_the_other():
+    logits, targets = case(n=400)
+    first, second = (c.fit_temperature(logits[half], targets[half]) for half in (slice(0, None, 2), slice(1, None, 2)))
+    found = c.calibration(logits, targets)
+    losses = [
+        -log_softmax(logits[half].astype(float) / t, axis=1)[np.arange(200), targets[half]]
+        for half, t in ((slice(0, None, 2), second), (slice(1, None, 2), first))
+    ]
+    assert found["nll_at_temperature"].value == pytest.approx(np.mean(losses), rel=1e-6)
+    assert found["temperature"].value == pytest.approx((first + second) / 2)
+    assert found["temperature"].n == 400
+
+
+def test_temperature_is_found_in_few_steps(monkeypatch):
+    """Newton's steps: a general bisection of the whole range to 1e-5 would take 30."""
+    logits, targets = case(scale=2.0)
+    calls, slope = [], c._nll_slope
+    monkeypatch.setattr(c, "_nll_slope", lambda *arguments: calls.append(1) or slope(*arguments))
+    c.fit_temperature(logits, targets)
+    assert len(calls) < 10

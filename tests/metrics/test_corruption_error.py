@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 
 from shared_data import shared_data
-from testbed.metrics.aggregates import POINTS, CorruptionSummary, Difference, Mean, UnknownClasses
-from testbed.metrics.corruption_error import (
-    ALEXNET_CLEAN_ERROR,
-    corruption_errors,
-    mean_corruption_error,
-    mean_of,
-    relative_corruption_errors,
-)
-from testbed.metrics.estimate import Estimate, share
+from testbed.metrics.aggregates import GAP, POINTS, CorruptionSummary, Difference, Mean, UnknownClasses
+from testbed.metrics.corruption_error import ALEXNET_CLEAN_ERROR, mce_weights, mean_corruption_error
+from testbed.metrics.estimate import ACCURACY, Estimate, share
 
 ALEXNET = json.loads(
     (Path(__file__).parents[2] / "registry" / "metadata" / "alexnet_imagenet_c_error.json").read_text()
@@ -30,11 +24,24 @@ class Stored:
     def __init__(self, members, estimates=(), logits=()):
         self.members, self._estimates, self._logits = members, dict(estimates), dict(logits)
 
+    def per_image(self, setting, metric):
+        return None
+
     def estimate(self, setting, metric):
         return self._estimates.get((setting, metric))
 
     def logits(self, setting):
         return self._logits.get(setting)
+
+
+def summary_of(accuracies, clean=None, baseline=ALEXNET):
+    """What the aggregate says of accuracies by corruption, with their severities in order."""
+    stored = {(f"c.{c}.{s}", "top1"): e for c, members in accuracies.items() for s, e in enumerate(members, 1)}
+    if clean is not None:
+        stored["clean", "top1"] = clean
+    severities = len(next(iter(accuracies.values())))
+    summary = CorruptionSummary("c.{corruption}.{severity}", "clean", tuple(accuracies), baseline, "x", "", severities)
+    return summary(Stored([], stored))
 
 
 @pytest.mark.parametrize(
@@ -47,9 +54,9 @@ def test_severities_average_to_the_published_constants(corruption, mean):
 
 
 def test_alexnet_has_mce_100():
-    assert mean_of(corruption_errors(ITSELF, ALEXNET)).value == pytest.approx(100)
-    clean = Estimate(100 - 100 * ALEXNET_CLEAN_ERROR)
-    assert mean_of(relative_corruption_errors(ITSELF, clean, ALEXNET)).value == pytest.approx(100)
+    found = summary_of(ITSELF, Estimate(100 - 100 * ALEXNET_CLEAN_ERROR))
+    assert found["mce"].value == pytest.approx(100)
+    assert found["relative_mce"].value == pytest.approx(100)
 
 
 def test_published_accuracies_of_resnet50_give_nearly_its_published_mce():
@@ -57,15 +64,17 @@ def test_published_accuracies_of_resnet50_give_nearly_its_published_mce():
     with shared_data("testbed", "robustness_top1s.csv").open(newline="") as file:
         row = next(r for r in csv.DictReader(file) if r["model"] == "resnet50")
     accuracies = {c: [Estimate(float(row[f"imagenet-c.{c}.{s}_on-disk"])) for s in range(1, 6)] for c in ALEXNET}
-    assert mean_of(corruption_errors(accuracies, ALEXNET)).value == pytest.approx(76.7, abs=2)
+    assert summary_of(accuracies)["mce"].value == pytest.approx(76.7, abs=2)
 
 
 def test_relative_error_subtracts_the_clean_one_on_both_sides():
-    members = {"fog": [Estimate(50, 45, 55)] * 5}
-    found = relative_corruption_errors(members, Estimate(70, 68, 72), ALEXNET)["fog"]
-    expected = 100 * (50 - 30) / (100 * np.mean(ALEXNET["fog"]) - 43.478)
-    assert found.value == pytest.approx(expected)
-    assert found.ci_low < found.value < found.ci_high
+    members = {"fog": [Estimate(50, 45, 56)] * 5}
+    found = summary_of(members, Estimate(70, 68, 73), {"fog": ALEXNET["fog"]})["relative_mce"]
+    unit = 100 / (100 * np.mean(ALEXNET["fog"]) - 43.478)
+    assert found.value == pytest.approx(unit * (50 - 30))
+    # Severities move together, apart from the clean accuracy: fewer errors with 56 % right and 68 % right when clean.
+    assert found.ci_low == pytest.approx(unit * (20 - np.hypot(6, 2)))
+    assert found.ci_high == pytest.approx(unit * (20 + np.hypot(5, 3)))
 
 
 def test_arrays_of_many_models_give_what_estimates_of_each_give():
@@ -78,7 +87,7 @@ def test_arrays_of_many_models_give_what_estimates_of_each_give():
     together = mean_corruption_error(ends, {c: 100 * sum(errors) for c, errors in ALEXNET.items()})
     assert together.shape == (3, 3)
     alone = {c: [Estimate(v, v - 1, v + 2) for v in of_model[0]] for c, of_model in value.items()}
-    expected = mean_of(corruption_errors(alone, ALEXNET))
+    expected = summary_of(alone)["mce"]
     assert together[:, 0] == pytest.approx([expected.value, expected.ci_low, expected.ci_high])
     assert np.isnan(together[:, 1]).all()
     assert np.isfinite(together[0, 2])
@@ -86,13 +95,13 @@ def test_arrays_of_many_models_give_what_estimates_of_each_give():
 
 
 def test_without_intervals_of_the_severities_there_is_none_of_the_mce():
-    mce = mean_of(corruption_errors(ITSELF, ALEXNET))
+    mce = summary_of(ITSELF)["mce"]
     assert (mce.ci_low, mce.ci_high) == (None, None)
 
 
 def test_severities_must_be_those_of_the_baseline():
     with pytest.raises(ValueError, match="corruption 'fog': expected baseline errors of 1 severities"):
-        corruption_errors({"fog": [Estimate(50)]}, ALEXNET)
+        mce_weights({"fog": ["fog.1"]}, ALEXNET)
 
 
 def test_summary_gives_mce_only_where_nothing_is_missing():
@@ -135,3 +144,19 @@ def test_unknown_classes_are_held_against_their_own_known_pictures():
     assert found["far.msp.auroc"].value == 100
     assert found["near.energy.auroc"].value > 60
     assert not any(name.startswith("absent") for name in found)
+
+
+def test_a_difference_lies_between_100_points_down_and_up():
+    stored = Stored(["a", "b"], {("a", "top1"): Estimate(99, 90, 100), ("b", "top1"): Estimate(1, 0, 30)})
+    for names, low, high in ((("a", "b"), 98 - np.hypot(9, 29), 98 + np.hypot(1, 1)), (("b", "a"), -99.5, -70)):
+        found = Difference("gap", *names)(stored)["gap"]
+        assert -100 <= found.ci_low <= found.value <= found.ci_high <= 100
+        if names == ("a", "b"):
+            assert (found.ci_low, found.ci_high) == pytest.approx((low, high))
+    assert (POINTS.lowest, POINTS.highest, GAP.lowest, GAP.highest) == (-100, 100, -100, 100)
+
+
+def test_a_single_setting_keeps_its_interval_and_asks_for_no_images():
+    stored = Stored(["a"], {("a", "top1"): Estimate(80, 77, 84)})
+    stored.per_image = None  # calling it would fail
+    assert Mean()(stored)["mean_top1"] == Estimate(80, 77, 84, kind=ACCURACY)

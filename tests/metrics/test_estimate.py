@@ -21,6 +21,7 @@ from testbed.metrics.estimate import (
     UNDECLARED,
     Estimate,
     MetricKind,
+    as_number,
     clipped,
     mean_estimate,
     mean_of_estimates,
@@ -53,6 +54,9 @@ class Stored:
     """Results as they come from the store, without kinds."""
 
     members = ("a", "b")
+
+    def per_image(self, setting, metric):
+        return None
 
     def estimate(self, setting, metric):
         return Estimate(8.0, 6.0, 11.0, 50) if metric in ("flip_rate", "t5d") else Estimate(40.0, 30.0, 50.0, 50)
@@ -201,3 +205,10 @@ def test_mean_of_estimates_takes_the_mean_of_the_ends():
     members = [Estimate(10.0, 8.0, 13.0), Estimate(20.0, 18.0, 25.0)]
     assert mean_of_estimates(members, ERROR) == Estimate(15.0, 13.0, 19.0, kind=ERROR)
     assert mean_of_estimates([*members, Estimate(30.0)], ERROR) == Estimate(20.0, kind=ERROR)
+
+
+def test_an_array_with_a_single_number_is_one_and_an_array_with_a_place_is_none():
+    assert as_number(np.array(2.5)) == 2.5
+    for value in (np.array([2.5]), np.array([[2.5]])):
+        with pytest.raises(ValueError, match="expected a real number, got ndarray"):
+            as_number(value)

@@ -54,8 +54,8 @@ def test_any_of_several_labels_may_be_among_the_first_five():
 def test_labels_of_another_list_or_beyond_the_columns_are_refused():
     with pytest.raises(ValueError, match=r"expected 2 among the labels of a, got \[0, 1\]: the list has changed"):
         SeveralLabels(lambda: {"a": (1, 0)})(LOGITS[:1], np.array([2]), ["a"])
-    with pytest.raises(ValueError, match="expected labels below 4, the number of classes, got 9 of a"):
-        SeveralLabels(lambda: {"a": (1, 9)})(LOGITS[:1], np.array([1]), ["a"])
+    with pytest.raises(ValueError, match=r"expected labels below 4, the number of classes, got 9 of a"):
+        SeveralLabels(lambda: {"a": (1, 9, 2)})(LOGITS[:1], np.array([1]), ["a"])
 
 
 def test_folders_name_several_labels():
@@ -75,3 +75,13 @@ def test_other_file_names_are_refused():
         validation_number("n1/a.png")
     with pytest.raises(ValueError, match="expected labels of 5 pictures, got 1"):
         multilabel_accuracy(LOGITS, [[0]])
+
+
+def test_labels_must_be_columns_of_the_logits():
+    for several, refused in (([0, 3], False), ([0, 4], True)):
+        metric = SeveralLabels(lambda several=several: {"a.jpg": several})
+        if refused:
+            with pytest.raises(ValueError, match=r"expected labels below 4, the number of classes, got 4 of a.jpg"):
+                metric(LOGITS[:1], np.array([0]), ["a.jpg"])
+        else:
+            assert metric(LOGITS[:1], np.array([0]), ["a.jpg"])["top1"].value == 100

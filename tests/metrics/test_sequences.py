@@ -6,6 +6,7 @@ import pytest
 from testbed.metrics.estimate import Estimate
 from testbed.metrics.sequences import (
     RELATIVE_FLIP_RATE,
+    FlipRate,
     FrameAccuracy,
     Frames,
     flip_rate,
@@ -49,3 +50,24 @@ def test_mean_flip_rate_is_relative_to_the_baseline():
     assert mean_flip_rate(rates, {"snow": 20, "tilt": 5}) == Estimate(75, 60, 90, kind=RELATIVE_FLIP_RATE)
     with pytest.raises(ValueError, match=r"none for \['tilt'\]"):
         mean_flip_rate(rates, {"snow": 20})
+
+
+def test_flips_and_rank_changes_against_the_frame_before_or_the_first():
+    """Best classes 0, 1, 1, 0. Before: flips at 2 of 3 frames; against the first: at the middle 2 of 3 frames."""
+    ranks = np.array([[5, 4, 3, 2, 1, 0], [4, 5, 3, 2, 1, 0], [4, 5, 3, 2, 1, 0], [5, 4, 3, 1, 2, 0]], dtype=float)
+    paths = [f"v/{i}.jpg" for i in range(4)]
+    before, first = FlipRate()(ranks, paths), FlipRate("first")(ranks, paths)
+    assert before["flip_rate"].value == first["flip_rate"].value == pytest.approx(200 / 3)
+    # Two neighbouring ranks change places: 1 + 1. Against the frame before: 2, 0, 4; against the first: 2, 2, 2.
+    assert (before["t5d"].value, first["t5d"].value) == pytest.approx((2, 2))
+    ranks[2] = ranks[3]
+    before, first = FlipRate()(ranks, paths), FlipRate("first")(ranks, paths)
+    assert (before["flip_rate"].value, first["flip_rate"].value) == pytest.approx((200 / 3, 100 / 3))
+    assert (before["t5d"].value, first["t5d"].value) == pytest.approx((2, 2))
+
+
+def test_top_five_without_a_common_class_are_as_far_apart_as_can_be():
+    """Ranks 1 to 5 become the sixth: 5 + 4 + 3 + 2 + 1."""
+    best_last = np.arange(10.0)
+    found = FlipRate()(np.stack([best_last, best_last[::-1]]), ["v/0.jpg", "v/1.jpg"])["t5d"]
+    assert found.value == found.kind.highest == 15

@@ -4,10 +4,11 @@ import csv
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from shared_data import shared_data
 from testbed.metrics.categories16 import NAMES, NO_ANSWER, SIXTEEN
-from testbed.metrics.shape_bias import CueConflict, bias_by_category, cue_counts, cues, shape_bias
+from testbed.metrics.shape_bias import CueConflict, bias_by_category, count_metrics, cue_counts, cues, shape_bias
 
 
 def published(name):
@@ -94,9 +95,27 @@ def test_sum_lets_the_biggest_category_win_where_the_mean_does_not():
     found = CueConflict()(logits, ["knife/knife1-dog1.png"])
     assert found["shape_correct"].value == found["shape_correct_max"].value == 1
     assert found["texture_correct_sum"].value == 1
+    paths = ["knife/knife1-dog1.png"]
+    assert CueConflict().decided(logits, paths)["shape_correct"].value == 1
+    assert CueConflict().decided(logits, paths, "sum")["texture_correct"].value == 1
 
 
 def test_answers_have_no_aggregation():
     found = CueConflict()(np.eye(16)[[7]], ["cat/cat1-dog2.png"])
     assert found["shape_bias"].value == 100
     assert not any(name.endswith(("_sum", "_max")) for name in found)
+
+
+def test_counts_have_the_exact_interval_of_their_share():
+    decisions, shapes, textures = np.array([0, 0, 0, 1, 2]), np.zeros(5, dtype=int), np.ones(5, dtype=int)
+    found = count_metrics(cue_counts(decisions, shapes, textures))
+    for name, hits in (("shape_correct", 3), ("texture_correct", 1), ("neither", 1)):
+        interval = binomtest(hits, 5).proportion_ci(method="exact")
+        assert found[name].value == hits
+        assert (found[name].ci_low, found[name].ci_high) == pytest.approx((5 * interval.low, 5 * interval.high))
+        assert found[name].n == 5
+
+
+def test_counts_of_no_stimulus_with_conflict_are_0():
+    found = count_metrics(cue_counts(np.array([0]), np.array([0]), np.array([0])))
+    assert (found["shape_correct"].value, found["shape_correct"].n) == (0, 0)

@@ -32,6 +32,22 @@ def test_carton_class_is_counted_apart():
     assert found["p_carton"].value == pytest.approx(100 * (2 * high + 2 / (np.exp(5) + 999)) / 4)
 
 
+def test_values_of_single_images_have_the_means_that_are_told():
+    """What paired comparisons use: the means of its parts are the metric itself."""
+    logits = np.random.default_rng(1).normal(size=(40, 1000)).astype(np.float32)
+    targets = np.where(np.arange(40) % 4 == 0, 478, np.arange(40))
+    logits[::8, 478] += 50
+    found, single = carton(logits, targets), carton.per_image(logits, targets)
+    assert set(single) <= set(found)
+    for name, values in single.items():
+        assert np.nanmean(values) == pytest.approx(found[name].value)
+    assert np.isfinite(single["top1_carton"]).tolist() == (targets == 478).tolist()
+
+
+def test_pictures_without_labels_have_no_accuracy():
+    assert carton(one_hot([478, 0]), np.array([-1, -1])) == {}
+
+
 def test_the_class_of_a_spurious_feature_is_the_third_word_of_its_folder():
     """As the published loader reads it: int(folder.split('_')[2]), the component last."""
     assert class_of_feature(["images/class_x_17_part_3/a.jpg", "in_class_2_comp_0/b.jpg"]).tolist() == [17, 2]
@@ -42,6 +58,8 @@ def test_the_class_of_a_spurious_feature_is_the_third_word_of_its_folder():
 def test_pictures_taken_for_a_class_that_is_not_in_them():
     found = spurious_feature(one_hot([17, 2]), ["a_b_17_c_0/1.jpg", "a_b_17_c_0/2.jpg"])
     assert found["taken_for_class"].value == 50
+    high, low = np.exp(5) / (np.exp(5) + 999), 1 / (np.exp(5) + 999)
+    assert found["p_class"].value == pytest.approx(100 * (high + low) / 2)
 
 
 class Stored:
@@ -117,3 +135,9 @@ def test_labels_may_be_the_name_of_the_folder():
     assert found.value == pytest.approx(200 / 3)
     with pytest.raises(ValueError, match=r"class numbers such as 409\+530, got 'clock'"):
         folder_labels(one_hot([1]), ["clock/1.jpg"])
+
+
+def test_pictures_of_a_feature_that_are_taken_for_its_class():
+    folders = [f"class_1_{c}_component_0/{i}.jpg" for i, c in enumerate((7, 7, 9, 9))]
+    found = spurious_feature(one_hot([7, 3, 9, 9]), folders)
+    assert (found["taken_for_class"].value, found["taken_for_class"].n) == (75, 4)

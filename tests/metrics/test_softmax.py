@@ -39,3 +39,12 @@ def test_high_logits_do_not_overflow_and_the_input_stays():
     np.testing.assert_allclose(softmax.log_sum_exp(logits), [1e4, -1e4 + np.log(2)])
     assert softmax.confidence(logits).tolist() == [1.0, 0.5]
     assert logits[0].tolist() == [1e4, 0.0]
+
+
+def test_softmax_of_a_set_is_scipys():
+    found = softmax.softmax(LOGITS, 4.0)
+    p = special.softmax(EXACT / 4, axis=1)
+    np.testing.assert_allclose(found.probabilities, p, rtol=1e-6)
+    np.testing.assert_allclose(found.confidence, p.max(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(found.entropy, special.entr(p).sum(axis=1), rtol=1e-9)
+    np.testing.assert_array_equal(found.negative_entropy, -found.entropy)

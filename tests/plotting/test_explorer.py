@@ -162,6 +162,73 @@ def test_other_axes_give_the_line_of_the_python_statistics(published_page, publi
     assert found == pytest.approx((expected.slope, expected.intercept), abs=1e-4)
 
 
+def told_of_the_line(db: str, x: str, y: str, **choice: Any) -> tuple[list[str], dict[str, str]]:
+    """The coefficients with the slope's interval of each piece, and every model's distance, as Python has them."""
+    from _lines import Choice, fit_line, robustness
+    from _results import load
+
+    results = load(open_store(db))
+    columns = results.column(x), results.column(y)
+    line = fit_line(results, *columns, Choice(**choice))
+    assert line is not None
+    pieces = [line.fitted] if hasattr(line.fitted, "slope") else [line.fitted.below, line.fitted.above]
+    draws = [line.draws] if hasattr(line.draws, "slopes") else [line.draws.below, line.draws.above]
+    coefficients = []
+    for piece, drawn in zip(pieces, draws, strict=True):
+        low, high = drawn.coefficient_intervals(0.95)["slope"]
+        told = f"slope {piece.slope:.4f} [{low:.3f}, {high:.3f}], intercept {piece.intercept:.4f}, r² {piece.r2:.4f}"
+        coefficients.append(told)
+    rows = zip(results.points, *robustness(line, *columns), strict=True)
+    distances = {p.label: f"{rho:+.2f} [{low:.2f}, {high:.2f}]" for p, rho, low, high in rows}
+    return coefficients, distances
+
+
+def ranked(page) -> dict[str, str]:
+    """Distance and interval of each model in the ranking, with plain signs."""
+    rows = page.evaluate(
+        "[...document.querySelectorAll('#ranking tbody tr')].map((row) => [1, 2].map((i) => row.children[i].innerText))"
+    )
+    return {label: told.replace("\u2212", "-") for label, told in rows}
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "axis"),
+    [
+        ("val", V2, "logit"),
+        ("val", V2, "probit"),
+        ("val", "avg_corruptions", "linear"),
+        ("val-on-imagenet-a-classes", "imagenet-a", "logit"),  # two pieces
+    ],
+)
+def test_page_and_figures_tell_the_same_digits(published_page, published_db, visit, x, y, axis):
+    """Slope, its interval, and every model's distance to the line with its interval: one rule, drawn with one seed."""
+    coefficients, distances = told_of_the_line(published_db, x, y, axis=axis, min_x=55)
+    page = visit(f"{published_page}#x={x}&y={y}&axis={axis}&tab=ranking")
+    for piece in coefficients:
+        assert piece in page.inner_text("#fit")
+    if (y, axis) == (V2, "logit"):  # the published line
+        assert "slope 0.9232 [0.910, 0.936]" in page.inner_text("#fit")
+    shown = ranked(page)
+    assert len(shown) > 190
+    assert shown == {label: distances[label] for label in shown}
+
+
+def test_page_and_figures_put_0_and_100_percent_in_the_same_place(tmp_path, draw, visit):
+    """A standard model that is always right has no logit: half an image inside, on the page as in Python."""
+    store = open_store(str(tmp_path / "results.db"), create=True)
+    hits = {"a": (60, 40), "b": (70, 52), "c": (80, 64), "d": (90, 80), "e": (95, 85), "f": (100, 97), "g": (75, 0)}
+    for model, (clean, shifted) in hits.items():
+        store.ensure_model(model, tags=["standard"])
+        stored_results.add(store, model, "val", metrics={"top1": share(2 * clean, 200)})
+        stored_results.add(store, model, "shift", metrics={"top1": share(shifted, 100)})
+    draw("explorer", "--db", tmp_path / "results.db", "--out", tmp_path / "e.html")
+    coefficients, distances = told_of_the_line(str(tmp_path / "results.db"), "val", "shift")
+    page = visit((tmp_path / "e.html").as_uri() + "#x=val&y=shift&tab=ranking")
+    assert coefficients[0] in page.inner_text("#fit")
+    assert page.inner_text("#fit-n") == "7"
+    assert ranked(page) == distances
+
+
 def test_hiding_a_type_takes_its_points_and_the_line(published_page, visit):
     page = visit(published_page)
     page.get_by_label("Trained with more data").uncheck()

@@ -48,6 +48,51 @@ def test_a_figure_is_written_as_pdf_and_png(small_db, draw, tmp_path, script, ar
     assert out.with_name("v2.of.mine.pdf").read_bytes().startswith(b"%PDF")
 
 
+ODD_NAMES = ("$\\frac{$", "a$b$c", "_quiet", "\\textbf{x} & 100%", "<b>&amp;</b>", "=1+1")
+
+
+@pytest.fixture(scope="module")
+def odd_db(tmp_path_factory) -> str:
+    """Models and settings whose names mean something to matplotlib, LaTeX, HTML or a spreadsheet."""
+    path = tmp_path_factory.mktemp("odd") / "results.db"
+    store = open_store(str(path), create=True)
+    rng = np.random.default_rng(0)
+    targets = rng.integers(0, 5, IMAGES)
+    for i, model in enumerate(ODD_NAMES):
+        for setting in ("toy$x", "toy$x.blur.1", "toy$x.blur.2", "$\\sqrt{$"):
+            add_result(store, model, setting, ["standard"], targets, rng.random(IMAGES) < 0.5 + i / 20)
+    return str(path)
+
+
+@pytest.mark.filterwarnings("error:The label")  # matplotlib leaves names that begin with _ out of a legend
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("scatter", ["--x", "toy$x", "--y", "toy$x.*", "--names"]),
+        ("grid", []),
+        ("calibration", ["--eval-settings", "toy$x"]),
+        ("compare", [ODD_NAMES[0], ODD_NAMES[2]]),
+        ("corruptions", ["--reference-model", ODD_NAMES[1]]),
+    ],
+)
+def test_names_are_text_and_no_mathematics_in_figures(odd_db, draw, tmp_path, script, arguments):
+    assert "wrote" in draw(script, *arguments, "--db", odd_db, "--out", tmp_path / "f").output
+
+
+@pytest.mark.parametrize(
+    ("ending", "quoted"),
+    [
+        ("md", ["$\\\\frac{", "\\<b>&amp;\\</b>"]),
+        ("tex", [r"\$\textbackslash{}frac\{", r"\textbackslash{}textbf\{x\} \& 100\%"]),
+        ("csv", ["'=1+1", "$\\frac{"]),
+    ],
+)
+def test_names_are_text_in_tables(odd_db, draw, tmp_path, ending, quoted):
+    draw("table", "--db", odd_db, "--out", tmp_path / f"t.{ending}")
+    text = (tmp_path / f"t.{ending}").read_text()
+    assert all(name in text for name in quoted)
+
+
 def test_severity_curves_and_corruption_errors_are_written(small_db, draw, tmp_path):
     draw("corruptions", "--db", small_db, "--out", tmp_path / "c", "--reference-model", "line_a")
     assert looks_drawn(tmp_path / "c-curves.png")
@@ -421,8 +466,6 @@ def test_corruption_error_of_the_figure_is_the_metric(store):
     from _results import load
     from corruptions import chosen_family, mean_corruption_error
 
-    from testbed.metrics.corruption_error import corruption_errors, mean_of
-
     shares = {"blur": (80, 60), "fog": (50, 30)}
     for corruption, values in shares.items():
         for severity, right in enumerate(values, 1):
@@ -431,10 +474,43 @@ def test_corruption_error_of_the_figure_is_the_metric(store):
     baseline = {"blur": (0.5, 0.7), "fog": (0.6, 0.8)}
     _, family = chosen_family(results, ())
     value, low, high = mean_corruption_error(results, family, {c: 100 * sum(e) for c, e in baseline.items()})
-    estimates = {c: [share(v, 100) for v in values] for c, values in shares.items()}
-    expected = mean_of(corruption_errors(estimates, baseline))
-    assert (value[0], low[0], high[0]) == pytest.approx((expected.value, expected.ci_low, expected.ci_high))
     assert value[0] == pytest.approx(100 * ((20 + 40) / 120 + (50 + 70) / 140) / 2)
+    for end, other in ((low, "ci_high"), (high, "ci_low")):
+        blur, fog = (sum(100 - getattr(share(v, 100), other) for v in shares[c]) for c in shares)
+        assert end[0] == pytest.approx(100 * (blur / 120 + fog / 140) / 2)
+
+
+def test_corruption_error_of_the_figure_has_the_interval_of_the_group(tmp_path):
+    """Own results with stored logits: the shared images count, in the figure as in `db.py --print-group`."""
+    from _results import load
+    from corruptions import Stored, chosen_family, mean_corruption_error
+
+    from testbed import EvalSetting
+    from testbed.data.arrays import ArrayDataset
+    from testbed.entries.registry import Registry
+    from testbed.metrics.aggregates import CorruptionSummary
+    from testbed.studies.groups import stored_group
+
+    store, registry = open_store(str(tmp_path / "results.db"), create=True), Registry()
+    rng = np.random.default_rng(0)
+    targets, luck = rng.integers(0, 5, 300), rng.random(300)
+    baseline = {"blur": (0.5, 0.7), "fog": (0.6, 0.8)}
+    for corruption in baseline:
+        for severity in (1, 2):
+            name = f"toy.{corruption}.{severity}"
+            registry.eval_settings.add(EvalSetting(name=name, dataset=ArrayDataset(make=lambda: None)), "here")
+            add_result(
+                store, "m", name, ["standard"], targets, 0.5 * luck + 0.5 * rng.random(300) < 0.7 - 0.1 * severity
+            )
+    results = load(store)
+    _, family = chosen_family(results, ())
+    errors = {c: 100 * sum(e) for c, e in baseline.items()}
+    value, low, high = mean_corruption_error(results, family, errors, Stored(store, registry))
+    summary = CorruptionSummary("toy.{corruption}.{severity}", "toy", tuple(baseline), baseline, severities=2)
+    mce = summary(stored_group(store, registry, "m", results.settings))["mce"]
+    assert (value[0], low[0], high[0]) == pytest.approx((mce.value, mce.ci_low, mce.ci_high))
+    _, wide_low, wide_high = mean_corruption_error(results, family, errors)
+    assert wide_low[0] < low[0] < value[0] < high[0] < wide_high[0]
 
 
 # ---- tables ----------------------------------------------------------------------------------------------

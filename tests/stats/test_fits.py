@@ -201,6 +201,12 @@ def test_what_is_undefined_is_none():
     assert fit_line([60, 70], [50, 55]).slope_stderr is None
 
 
+def test_three_models_are_enough_for_the_standard_error_of_scipy():
+    x, y = [60, 70, 80], [50, 53, 62]
+    fitted, expected = fit_line(x, y, "linear"), stats.linregress(x, y)
+    assert (fitted.slope, fitted.slope_stderr) == pytest.approx((expected.slope, expected.stderr))
+
+
 @pytest.mark.parametrize(
     ("reference", "shifted"),
     [

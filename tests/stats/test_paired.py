@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from testbed.stats.intervals import wilson
 from testbed.stats.paired import bootstrap_difference, difference, mcnemar, paired_counts
 
 
@@ -70,6 +71,15 @@ def test_agreement_on_every_image_still_has_a_score_interval():
     pair = answers(50, 0, 0, 0)
     assert (bootstrap_difference(*pair).low, bootstrap_difference(*pair).high) == (0, 0)
     assert difference(*pair).low < 0 < difference(*pair).high
+
+
+def test_phi_that_is_smaller_than_its_correction_counts_as_0():
+    """Newcombe 1998, method 10: two images of each kind but 3 and 1 that one model has alone, so ad - bc = 1."""
+    found = difference(*answers(2, 3, 1, 2))
+    (l1, u1), (l2, u2) = wilson(5, 8), wilson(3, 8)
+    p1, p2 = 5 / 8, 3 / 8
+    below, above = np.hypot(p1 - l1, u2 - p2), np.hypot(u1 - p1, p2 - l2)
+    assert (found.low, found.high) == pytest.approx((25 - 100 * below, 25 + 100 * above))
 
 
 def test_score_interval_covers_the_truth_about_as_often_as_it_says():

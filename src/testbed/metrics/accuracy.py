@@ -25,23 +25,42 @@ def accuracy_topk(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate
     if n == 0:
         return {}
     rank = target_rank(logits[known] if n < len(targets) else logits, targets[known])
-    result = {"top1": share(int((rank < 1).sum()), n)}
-    if logits.shape[1] > 5:
-        result["top5"] = share(int((rank < 5).sum()), n)
+    return topk_of(rank, logits.shape[1])
+
+
+def topk_of(rank: np.ndarray, columns: int) -> dict[str, Estimate]:
+    """top1 and, with more than five classes, top5, from the rank of each image's target."""
+    result = {"top1": share(int((rank < 1).sum()), len(rank))}
+    if columns > 5:
+        result["top5"] = share(int((rank < 5).sum()), len(rank))
     return result
+
+
+def right_or_wrong(right: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """top1 of each image: 100 or 0; NaN for an image without a label, which does not count.
+
+    A metrics_fn whose top1 is another share of images, or that has other means over images, says so in a function
+    `per_image(logits, targets)`, as attribute or method: {name of the number: value of each image}. Intervals of means
+    and differences over settings use it, since settings often share images.
+    """
+    return np.where(targets >= 0, 100.0 * right, np.nan)
 
 
 def target_rank(logits: np.ndarray, targets: np.ndarray, rows_at_once: int = 4096) -> np.ndarray:
     """The number of classes that rank before the target: 0 if the target is the prediction."""
     rank = np.empty(len(targets), dtype=np.int64)
-    columns = np.arange(logits.shape[1])
     for start in range(0, len(targets), rows_at_once):  # bounded memory for a memory-mapped file
-        part = np.asarray(logits[start : start + rows_at_once])
-        target = targets[start : start + rows_at_once, None]
-        own = np.take_along_axis(part, target, axis=1)
-        # Written as a negation, since comparisons with NaN are false: a row with NaN is then never right.
-        before = ~((part < own) | ((part == own) & (columns >= target)))
-        rank[start : start + rows_at_once] = before.sum(axis=1)
+        rows = slice(start, start + rows_at_once)
+        rank[rows] = rank_within(np.asarray(logits[rows]), targets[rows, None])
+    return rank
+
+
+def rank_within(part: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """target_rank of a block of rows; `target` is a column."""
+    own = np.take_along_axis(part, target, axis=1)
+    # Written as a negation, since comparisons with NaN are false: a row with NaN is then never right.
+    before = ~((part < own) | ((part == own) & (np.arange(part.shape[1]) >= target)))
+    rank: np.ndarray = before.sum(axis=1)
     return rank
 
 
@@ -77,7 +96,10 @@ def class_accuracy(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimat
     total = int(n.sum())
     return {
         "top1_mean_per_class": mean_estimate(accuracy, ACCURACY, total),
-        "top1_worst_tenth": mean_estimate(accuracy[tenth], ACCURACY, int(n[classes[tenth]].sum())),
+        # The mean of one class has the interval of its images.
+        "top1_worst_tenth": mean_estimate(accuracy[tenth], ACCURACY, int(n[classes[tenth]].sum()))
+        if len(tenth) > 1
+        else share(int(hits[worst]), int(n[worst])),
         "top1_worst_class": share(int(hits[worst]), int(n[worst])),
     }
 

@@ -6,7 +6,7 @@ An aggregate is a function of the stored results of one model. A group declares 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 from testbed.metrics import corruption_error, ood, shortcuts
 from testbed.metrics.estimate import ACCURACY, Estimate, MetricKind, clipped, mean_estimate, mean_of_estimates
 from testbed.metrics.sequences import FLIP_RATE, TOP5_DISTANCE, mean_flip_rate
+from testbed.stats.combined import PerImage, combined_interval, image_correlations
 
 POINTS = MetricKind("points", None, -100.0, 100.0)  # a difference of two percentages
 GAP = MetricKind("points", "lower", -100.0, 100.0)  # a difference that is a loss: 0 is best
@@ -45,8 +46,45 @@ class StoredGroup(Protocol):
     def samples(self, setting: str) -> Samples | None:
         """Ids and targets of the rows of the stored logits; None if there are none."""
 
+    def per_image(self, setting: str, metric: str) -> PerImage | None:
+        """The value of each image whose mean is the stored number; None if it is no mean, or no logits are stored."""
+
     def of(self, model: str) -> StoredGroup | None:
         """The same group for another model; None if nothing is stored of that model."""
+
+
+class Combinations:
+    """Weighted sums of one metric over settings, with intervals that know which images the settings share.
+
+    Settings whose images are matched by id are correlated as their images say (testbed.stats.combined). Others are
+    taken as fully correlated if they are added, and as independent if they are subtracted.
+    """
+
+    def __init__(self, stored: StoredGroup, metric: str, estimates: Mapping[str, Estimate]):
+        self.estimates = estimates
+        self.places = {setting: i for i, setting in enumerate(estimates)}
+        known = all(e.ci_low is not None and e.ci_high is not None for e in estimates.values())
+        # A single setting has nothing to be correlated with, and reading its logits takes time.
+        wanted = known and len(estimates) > 1
+        images = [stored.per_image(setting, metric) if wanted else None for setting in estimates]
+        self.correlations = image_correlations(images)
+
+    def __call__(self, weights: Mapping[str, float], kind: MetricKind, constant: float = 0.0) -> Estimate:
+        """constant + the sum of weight x value; without an interval if a member has none."""
+        members = [self.estimates[setting] for setting in weights]
+        value = constant + sum(w * e.value for w, e in zip(weights.values(), members, strict=True))
+        if any(e.ci_low is None or e.ci_high is None for e in members):
+            return Estimate(value, kind=kind)
+        rows = [self.places[setting] for setting in weights]
+        values, lows, highs = ([getattr(e, name) for e in members] for name in ("value", "ci_low", "ci_high"))
+        correlations = self.correlations[np.ix_(rows, rows)]
+        low, high = combined_interval(list(weights.values()), values, lows, highs, correlations)
+        return clipped(value, constant + low, constant + high, None, kind)
+
+
+def equal_weights(settings: Collection[str]) -> dict[str, float]:
+    """Weights of the plain mean."""
+    return dict.fromkeys(settings, 1 / len(settings))
 
 
 @dataclass(frozen=True)
@@ -57,16 +95,15 @@ class Mean:
     kind: MetricKind = ACCURACY
 
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
-        members = list(_of_members(stored, self.metric).values())
-        return {f"mean_{self.metric}": mean_of_estimates(members, self.kind)} if members else {}
+        members = _of_members(stored, self.metric)
+        if not members:
+            return {}
+        return {f"mean_{self.metric}": Combinations(stored, self.metric, members)(equal_weights(members), self.kind)}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The value of a metric on the setting `better` minus that on `worse`.
-
-    The interval treats the two as independent, so it is too wide if they share images.
-    """
+    """The value of a metric on the setting `better` minus that on `worse`."""
 
     name: str
     better: str
@@ -78,13 +115,8 @@ class Difference:
         better, worse = (stored.estimate(setting, self.metric) for setting in (self.better, self.worse))
         if better is None or worse is None:
             return {}
-        value = better.value - worse.value
-        if better.ci_low is None or better.ci_high is None or worse.ci_low is None or worse.ci_high is None:
-            return {self.name: Estimate(value, kind=self.kind)}
-        # Sides of independent intervals add in squares; the difference is lowest with `worse` at its upper end.
-        below = float(np.hypot(better.value - better.ci_low, worse.ci_high - worse.value))
-        above = float(np.hypot(better.ci_high - better.value, worse.value - worse.ci_low))
-        return {self.name: clipped(value, value - below, value + above, None, self.kind)}
+        combined = Combinations(stored, self.metric, {self.better: better, self.worse: worse})
+        return {self.name: combined({self.better: 1.0, self.worse: -1.0}, self.kind)}
 
 
 @dataclass(frozen=True)
@@ -106,25 +138,27 @@ class CorruptionSummary:
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
         accuracies = {c: self._severities(stored, c) for c in self.corruptions}
         complete = {c: v for c, v in accuracies.items() if len(v) == self.severities}
-        every = [e for values in accuracies.values() for e in values]
-        result = {"mean_top1": mean_of_estimates(every, ACCURACY)} if every else {}
-        compared = {c: v for c, v in complete.items() if c in self.baseline}
+        every = {name: e for values in accuracies.values() for name, e in values.items()}
+        clean = stored.estimate(self.clean, "top1")
+        combined = Combinations(stored, "top1", every | ({self.clean: clean} if clean is not None else {}))
+        result = {"mean_top1": combined(equal_weights(every), ACCURACY)} if every else {}
+        compared = {c: list(v) for c, v in complete.items() if c in self.baseline}
         if compared:
-            clean = stored.estimate(self.clean, "top1")
-            errors = corruption_error.corruption_errors(compared, self.baseline)
             if len(compared) == len(self.baseline):
-                result["mce"] = corruption_error.mean_of(errors, corruption_error.ABSOLUTE)
+                result["mce"] = combined(*corruption_error.mce_weights(compared, self.baseline))
                 if clean is not None:
-                    relative = corruption_error.relative_corruption_errors(compared, clean, self.baseline)
-                    result["relative_mce"] = corruption_error.mean_of(relative, corruption_error.RELATIVE)
-            result |= {f"ce.{c}": e for c, e in errors.items()}
+                    relative = corruption_error.relative_mce_weights(compared, self.clean, self.baseline)
+                    result["relative_mce"] = combined(*relative)
+            for c, names in compared.items():
+                result[f"ce.{c}"] = combined(*corruption_error.mce_weights({c: names}, self.baseline))
         else:
-            result |= {f"mean_top1.{c}": mean_of_estimates(v, ACCURACY) for c, v in complete.items()}
+            result |= {f"mean_top1.{c}": combined(equal_weights(v), ACCURACY) for c, v in complete.items()}
         return {f"{name}{self.suffix}": value for name, value in result.items()}
 
-    def _severities(self, stored: StoredGroup, corruption: str) -> list[Estimate]:
+    def _severities(self, stored: StoredGroup, corruption: str) -> dict[str, Estimate]:
         names = [self.pattern.format(corruption=corruption, severity=s + 1) for s in range(self.severities)]
-        return [e for e in (stored.estimate(name, "top1") for name in names) if e is not None]
+        estimates = {name: stored.estimate(name, "top1") for name in names}
+        return {name: e for name, e in estimates.items() if e is not None}
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.metrics.estimate import ERROR, LOWER, Estimate, MetricKind, mean_estimate
+from testbed.metrics.estimate import ERROR, LOWER, Estimate, MetricKind, clipped, mean_estimate
 from testbed.metrics.labels import COLUMNS, targets_are
 from testbed.metrics.softmax import exponentials, row_blocks
 
@@ -15,6 +16,7 @@ BRIER = MetricKind("", LOWER, 0.0, 2.0)
 TEMPERATURE = MetricKind("", None, 0.0)  # 1: as trained; above 1 the model was overconfident, below 1 underconfident
 BINS = 15  # Guo et al. 2017
 _RESAMPLES = 200
+_Z = 1.959964  # of a 95 % normal interval
 _ROWS_AT_ONCE = 4096  # bounded memory for a memory-mapped file
 COLDEST, HOTTEST = 1e-2, 1e2  # the range that is searched for a temperature
 
@@ -32,14 +34,23 @@ class Scores:
         return len(self.nll)
 
 
-def scores(logits: np.ndarray, targets: np.ndarray, temperature: float = 1.0) -> Scores:
-    """Scores of every image, with logits divided by `temperature`. Images without a label are left out."""
+# (rows among the labelled images, their logits, their labels as a column)
+Look = Callable[[slice, np.ndarray, np.ndarray], None]
+
+
+def scores(logits: np.ndarray, targets: np.ndarray, temperature: float = 1.0, look: Look | None = None) -> Scores:
+    """Scores of every image, with logits divided by `temperature`. Images without a label are left out.
+
+    `look` is shown every block of logits on the way, so that a stored file is read once for everything.
+    """
     known = np.flatnonzero(targets >= 0)
     n = len(known)
     per_image = Scores(np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=bool))
     labels = targets[known, None]
     for rows in row_blocks(n, logits.shape[1]):
         part, label = _rows(logits, known[rows]), labels[rows]
+        if look is not None:
+            look(rows, part, label)
         _, shifted, powers = exponentials(part, temperature)
         total = powers.sum(axis=1)
         of_label = np.take_along_axis(shifted, label, axis=1)[:, 0]
@@ -188,7 +199,7 @@ def fit_temperature(logits: np.ndarray, targets: np.ndarray, tolerance: float = 
         raise ValueError("fit_temperature: expected images with labels, got none")
     low, high, inverse = 1 / HOTTEST, 1 / COLDEST, 1.0
     for _ in range(60):
-        slope, curvature = _nll_slope(logits, targets, known, inverse)
+        slope, curvature, _ = _nll_slope(logits, targets, known, inverse)
         low, high = (low, inverse) if slope > 0 else (inverse, high)
         step = inverse - slope / curvature if curvature > 0 else low
         following = step if low < step < high else (low + high) / 2
@@ -198,9 +209,28 @@ def fit_temperature(logits: np.ndarray, targets: np.ndarray, tolerance: float = 
     return 1 / inverse
 
 
-def _nll_slope(logits: np.ndarray, targets: np.ndarray, known: np.ndarray, inverse: float) -> tuple[float, float]:
-    """First and second derivative of the mean NLL by 1 / temperature. In float32 for speed, with sums in float64."""
-    slope = curvature = 0.0
+def temperature_interval(logits: np.ndarray, targets: np.ndarray, temperature: float) -> tuple[float, float]:
+    """The 95 % interval of a fitted temperature: the sandwich estimate (Huber 1967), normal on the log scale.
+
+    Infinite where the temperature is not bounded by the images, as of a model that is never wrong.
+    """
+    known = np.flatnonzero(targets >= 0)
+    _, curvature, square = _nll_slope(logits, targets, known, 1 / temperature)
+    if curvature <= 0:
+        return 0.0, float("inf")
+    # Relative errors of the temperature and of its inverse are the same.
+    half = _Z * temperature * float(np.sqrt(square / len(known))) / curvature
+    return temperature * float(np.exp(-half)), temperature * float(np.exp(half))
+
+
+def _nll_slope(
+    logits: np.ndarray, targets: np.ndarray, known: np.ndarray, inverse: float
+) -> tuple[float, float, float]:
+    """First and second derivative of the mean NLL by 1 / temperature, and the mean square of the images' first ones.
+
+    In float32 for speed, with sums in float64.
+    """
+    slope = curvature = squares = 0.0
     for start in range(0, len(known), _ROWS_AT_ONCE):
         rows = known[start : start + _ROWS_AT_ONCE]
         part = np.asarray(_rows(logits, rows), dtype=np.float32)
@@ -210,9 +240,11 @@ def _nll_slope(logits: np.ndarray, targets: np.ndarray, known: np.ndarray, inver
         p *= part
         mean = p.sum(axis=1, dtype=np.float64) / total
         square = np.einsum("ij,ij->i", p, part, dtype=np.float64) / total
-        slope += float((mean - np.take_along_axis(part, targets[rows][:, None], axis=1)[:, 0]).sum())
+        of_image = mean - np.take_along_axis(part, targets[rows][:, None], axis=1)[:, 0]
+        slope += float(of_image.sum())
+        squares += float((of_image**2).sum())
         curvature += float((square - mean**2).sum())
-    return slope / len(known), curvature / len(known)
+    return slope / len(known), curvature / len(known), squares / len(known)
 
 
 def calibration_at(logits: np.ndarray, targets: np.ndarray, temperature: float = 1.0) -> dict[str, Estimate]:
@@ -233,15 +265,18 @@ def calibration(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     known = np.flatnonzero(targets >= 0)
     if len(known) < 2:
         return {}
-    halves = known[::2], known[1::2]
-    temperatures = [fit_temperature(logits[half], targets[half]) for half in halves]
+    halves = [np.full(len(targets), -1, dtype=targets.dtype) for _ in range(2)]
+    for offset, labels in enumerate(halves):  # without the other half's labels: logits need not be copied
+        labels[known[offset::2]] = targets[known[offset::2]]
+    temperatures = [fit_temperature(logits, labels) for labels in halves]
     # Each half is scored at the other half's temperature, so that no image is scored with its own fit.
-    parts = [scores(logits[h], targets[h], t) for h, t in zip(halves, reversed(temperatures), strict=True)]
+    parts = [scores(logits, labels, t) for labels, t in zip(halves, reversed(temperatures), strict=True)]
     cooled = Scores(*(np.concatenate([getattr(p, f) for p in parts]) for f in Scores.__dataclass_fields__))
-    low, high = sorted(temperatures)
+    temperature = float(np.mean(temperatures))
+    ends = temperature_interval(logits, targets, temperature)
     return {
         **calibration_at(logits, targets),
-        "temperature": Estimate((low + high) / 2, n=len(known), kind=TEMPERATURE),
+        "temperature": clipped(temperature, *ends, len(known), TEMPERATURE),
         "ece_at_temperature": ece_of(cooled),
         "nll_at_temperature": nll_of(cooled),
     }

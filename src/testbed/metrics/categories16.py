@@ -15,7 +15,7 @@ import numpy as np
 
 from testbed.metrics.estimate import ACCURACY, Estimate, MetricKind, share
 from testbed.metrics.labels import OWN
-from testbed.metrics.softmax import log_sum_exp
+from testbed.metrics.softmax import COLUMNS_AT_ONCE, blocks, log_sum_exp
 
 Categories = Mapping[str, Sequence[int]]
 
@@ -64,27 +64,45 @@ RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 AGGREGATIONS = ("mean", "sum", "max")
 
 
+def aggregations_for(logits: np.ndarray) -> tuple[str, ...]:
+    """All of them; the first alone for 16 columns, which are answers already, with nothing to aggregate."""
+    return AGGREGATIONS[:1] if logits.shape[1] == len(SIXTEEN) else AGGREGATIONS
+
+
 def decide(logits: np.ndarray, aggregation: str = "mean", categories: Categories = SIXTEEN) -> np.ndarray:
     """The decision for each picture, as a place in NAMES; of equal scores the first name wins.
 
     Logits with 16 columns are scores of the categories themselves: answers of people, or a 16-way classifier. A row of
     NaN is a missing answer.
     """
-    if aggregation not in RULES:
-        raise ValueError(f"expected an aggregation among {', '.join(AGGREGATIONS)}, got {aggregation!r}")
+    return decisions(logits, (aggregation,), categories)[aggregation]
+
+
+def decisions(
+    logits: np.ndarray, aggregations: Sequence[str] = AGGREGATIONS, categories: Categories = SIXTEEN
+) -> dict[str, np.ndarray]:
+    """Aggregation -> decisions, from logits that are read once."""
+    for aggregation in aggregations:
+        if aggregation not in RULES:
+            raise ValueError(f"expected an aggregation among {', '.join(AGGREGATIONS)}, got {aggregation!r}")
     width = logits.shape[1]
     if width == len(categories):
         answers = np.asarray(logits)
         missing = np.isnan(answers).all(axis=1)
-        return np.where(missing, NO_ANSWER, np.nan_to_num(answers, nan=-np.inf).argmax(axis=1))
+        given = np.where(missing, NO_ANSWER, np.nan_to_num(answers, nan=-np.inf).argmax(axis=1))
+        return dict.fromkeys(aggregations, given)
     highest = max(max(indices) for indices in categories.values())
     if width <= highest or (categories is SIXTEEN and width != 1000):
         raise ValueError(
             f"expected logits of ImageNet's 1000 classes or of {len(categories)} categories, got {width} columns"
         )
-    score = RULES[aggregation]
-    columns = [score(np.asarray(logits[:, list(indices)], dtype=np.float64)) for indices in categories.values()]
-    return np.stack(columns, axis=1).argmax(axis=1)
+    decided = {aggregation: np.empty(len(logits), dtype=np.int64) for aggregation in aggregations}
+    for rows, block in blocks(logits, COLUMNS_AT_ONCE):
+        columns = [np.asarray(block[:, list(indices)], dtype=np.float64) for indices in categories.values()]
+        for aggregation, chosen in decided.items():
+            scores = [RULES[aggregation](part) for part in columns]
+            chosen[rows] = np.stack(scores, axis=1).argmax(axis=1)
+    return decided
 
 
 # ---- what file names say ---------------------------------------------------------------------------------
@@ -121,6 +139,31 @@ def picture(path: str) -> Picture:
             f"model-vs-human, got {path}"
         )
     return Picture(name, category, _ONLY_CONDITION)
+
+
+def without_picture(image_paths: Sequence[str]) -> list[str]:
+    """The categories that no picture is of; pictures that cannot be read as one do not count."""
+    there = {picture(str(path)).category for path in image_paths if _is_stimulus(str(path))}
+    return [name for name in NAMES if name not in there]
+
+
+def _is_stimulus(path: str) -> bool:
+    try:
+        picture(path)
+    except ValueError:
+        return False
+    return True
+
+
+def is_cue_conflict(path: str) -> bool:
+    """Whether a path is that of a cue-conflict stimulus whose folder, or trial, is of the category of its shape."""
+    try:
+        stimulus = picture(path)
+        texture(stimulus.id)
+    except ValueError:
+        return False
+    cues = _CUES.fullmatch(stimulus.id)
+    return cues is not None and cues["shape"] == stimulus.category
 
 
 def texture(picture_id: str) -> str:
@@ -160,40 +203,56 @@ class Accuracy16:
 
     conditions: tuple[str, ...] = ()
     targets_are = OWN
+    names = "pictures in folders of the 16 categories, or named after their trials"
+
+    def misnamed(self, image_paths: Sequence[str]) -> list[str]:
+        """The paths that tell no category."""
+        return [path for path in image_paths if not _is_stimulus(path)]
+
+    def absent(self, image_paths: Sequence[str]) -> list[str]:
+        """The categories without a picture."""
+        return without_picture(image_paths)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "conditions", tuple(same_condition(c) for c in self.conditions))
 
     def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
-        result = self.decided(logits, image_paths)
-        condition = np.array([picture(str(path)).condition for path in image_paths])
-        if len(set(condition)) > 1:
-            correct = decide(logits) == places(picture(str(path)).category for path in image_paths)
-            names = dict.fromkeys(condition.tolist())
+        truth, condition = _asked(image_paths)
+        by_aggregation = decisions(logits, aggregations_for(logits))
+        correct = by_aggregation[AGGREGATIONS[0]] == truth
+        result = self._counted(correct, condition)
+        names = dict.fromkeys(condition.tolist())
+        if len(names) > 1:
             result |= {f"accuracy16.{c}": share_or_none(correct[condition == c]) for c in names}
-        return result | other_aggregations(self.decided, logits, image_paths)
+        return result | other_aggregations(lambda d: self._counted(d == truth, condition), by_aggregation)
 
     def decided(
         self, logits: np.ndarray, image_paths: Sequence[str], aggregation: str = AGGREGATIONS[0]
     ) -> dict[str, Estimate]:
         """The accuracy over the conditions that count, with one aggregation."""
-        pictures = [picture(str(path)) for path in image_paths]
-        kept = np.array([not self.conditions or p.condition in self.conditions for p in pictures], dtype=bool)
-        correct = decide(logits, aggregation) == places(p.category for p in pictures)
+        truth, condition = _asked(image_paths)
+        return self._counted(decide(logits, aggregation) == truth, condition)
+
+    def _counted(self, correct: np.ndarray, condition: np.ndarray) -> dict[str, Estimate]:
+        kept = np.array([not self.conditions or c in self.conditions for c in condition.tolist()], dtype=bool)
         return {"accuracy16": share_or_none(correct[kept])}
 
 
+def _asked(image_paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The category (as a place in NAMES) and the condition of each picture."""
+    pictures = [picture(str(path)) for path in image_paths]
+    return places(p.category for p in pictures), np.array([p.condition for p in pictures])
+
+
 def other_aggregations(
-    decided: Callable[..., dict[str, Estimate]], logits: np.ndarray, image_paths: Sequence[str]
+    measure: Callable[[np.ndarray], dict[str, Estimate]], by_aggregation: Mapping[str, np.ndarray]
 ) -> dict[str, Estimate]:
-    """The metrics with the aggregations sum and max, as NAME_sum and NAME_max; empty for 16 columns."""
-    # 16 columns are answers already, with nothing to aggregate.
-    if logits.shape[1] == len(SIXTEEN):
-        return {}
+    """The metrics of the decisions by sum and by max, as NAME_sum and NAME_max; empty without such decisions."""
     return {
         f"{name}_{aggregation}": value
         for aggregation in AGGREGATIONS[1:]
-        for name, value in decided(logits, image_paths, aggregation).items()
+        if aggregation in by_aggregation
+        for name, value in measure(by_aggregation[aggregation]).items()
     }
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from testbed.metrics.accuracy import accuracy_topk
+from testbed.metrics.accuracy import accuracy_topk, right_or_wrong
 from testbed.metrics.estimate import ACCURACY, Estimate, clipped, share
 from testbed.metrics.labels import COLUMNS, OWN
-from testbed.metrics.softmax import log_sum_exp
+from testbed.metrics.softmax import COLUMNS_AT_ONCE, blocks, log_sum_exp
 
 Groups = Sequence[Sequence[int]]
 RULES = ("max", "mean_probability")
@@ -27,15 +27,17 @@ def merge(logits: np.ndarray, groups: Groups, rule: str = "max") -> np.ndarray:
     if rule not in RULES:
         raise ValueError(f"merge: expected a rule among {', '.join(RULES)}, got {rule!r}")
     merged = np.full((len(logits), len(groups)), -np.inf, dtype=np.float32)
-    for place, columns in enumerate(groups):
-        if not len(columns):
-            continue
-        part = np.asarray(logits[:, list(columns)])
-        if rule == "max":
-            merged[:, place] = part.max(axis=1)
-        else:
-            # The softmax denominator is the same for all groups of a picture, so it is left out.
-            merged[:, place] = log_sum_exp(part) - np.log(len(columns))
+    members = [(place, list(columns)) for place, columns in enumerate(groups) if len(columns)]
+    for rows, block in blocks(
+        logits, COLUMNS_AT_ONCE
+    ):  # block by block: columns of a stored file lie in all of its pages
+        for place, columns in members:
+            part = block[:, columns]
+            if rule == "max":
+                merged[rows, place] = part.max(axis=1)
+            else:
+                # The softmax denominator is the same for all groups of a picture, so it is left out.
+                merged[rows, place] = log_sum_exp(part) - np.log(len(columns))
     return merged
 
 
@@ -65,13 +67,17 @@ class InGroup:
         known = targets >= 0
         if not known.any():
             return {}
+        return {"top1": share(int((self._predicted(logits) == targets)[known].sum()), int(known.sum()))}
+
+    def per_image(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+        return {"top1": right_or_wrong(self._predicted(logits) == targets, targets)}
+
+    def _predicted(self, logits: np.ndarray) -> np.ndarray:
         group = group_of_column(self.groups, logits.shape[1])
         if self.among_all:
-            predicted = group[logits.argmax(axis=1)]
-        else:
-            columns = np.flatnonzero(group >= 0)
-            predicted = group[columns[np.asarray(logits[:, columns]).argmax(axis=1)]]
-        return {"top1": share(int((predicted == targets)[known].sum()), int(known.sum()))}
+            return group[logits.argmax(axis=1)]
+        columns = np.flatnonzero(group >= 0)
+        return group[columns[np.asarray(logits[:, columns]).argmax(axis=1)]]
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,10 @@ class Superclasses:
 
     def __call__(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
         return accuracy_topk(merge(logits, self.groups, "mean_probability"), targets)
+
+    def per_image(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+        predicted = merge(logits, self.groups, "mean_probability").argmax(axis=1)
+        return {"top1": right_or_wrong(predicted == targets, targets)}
 
 
 def weighted(right: np.ndarray, group: np.ndarray, weights: np.ndarray) -> Estimate:

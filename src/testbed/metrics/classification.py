@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from testbed.metrics.accuracy import accuracy_topk, full_accuracy
+from testbed.metrics.accuracy import full_accuracy, rank_within, topk_of
 from testbed.metrics.calibration import brier_of, ece_of, nll_of, scores
 from testbed.metrics.estimate import Estimate
 from testbed.metrics.labels import COLUMNS, targets_are
@@ -13,11 +13,20 @@ from testbed.metrics.labels import COLUMNS, targets_are
 @targets_are(COLUMNS)
 def classification(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
     """metrics_fn: top1, top5, nll (nats), brier (0 to 2) and ece (percent), from logits without a temperature."""
-    result = accuracy_topk(logits, targets)
-    if not result:
+    n = int((targets >= 0).sum())
+    if n == 0:
         return {}
-    per_image = scores(logits, targets)
-    return result | {"nll": nll_of(per_image), "brier": brier_of(per_image), "ece": ece_of(per_image)}
+    rank = np.empty(n, dtype=np.int64)
+
+    def look(rows: slice, part: np.ndarray, label: np.ndarray) -> None:
+        rank[rows] = rank_within(part, label)
+
+    per_image = scores(logits, targets, look=look)
+    return topk_of(rank, logits.shape[1]) | {
+        "nll": nll_of(per_image),
+        "brier": brier_of(per_image),
+        "ece": ece_of(per_image),
+    }
 
 
 @targets_are(COLUMNS)
@@ -28,6 +37,7 @@ def subset_classification(
 
     Papers differ in which of the two they call the accuracy on ImageNet-A or -R.
     """
-    result = accuracy_topk(logits, targets)
+    result = classification(logits, targets)
     # The order is that of the tables: top1, top5, top1_full1000, then the probabilities.
-    return result | full_accuracy(targets, extras) | classification(logits, targets)
+    accuracies = {name: value for name, value in result.items() if name in ("top1", "top5")}
+    return accuracies | full_accuracy(targets, extras) | result

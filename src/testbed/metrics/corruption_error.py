@@ -1,8 +1,8 @@
 """Corruption error relative to AlexNet's: CE, mCE and relative mCE (Hendrycks and Dietterich 2019), in percent.
 
-Arrays have values, lower ends and upper ends of intervals along their first axis, so that estimates of one model and
-tables of many models use the same functions. The ends of a sum are the sums of the ends. This interval is never too
-narrow, whatever the correlation between severities, which share pictures.
+Once for tables of many models, as arrays with values, lower ends and upper ends along their first axis: the ends of a
+sum are the sums of the ends, which is never too narrow, whatever the correlation between severities. And once as
+weights of accuracies, from which testbed.metrics.aggregates makes estimates that know which pictures severities share.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from testbed.metrics.estimate import LOWER, Estimate, MetricKind, clipped, mean_of_estimates
+from testbed.metrics.estimate import LOWER, MetricKind
 
 # Error of torchvision's AlexNet on clean validation pictures; the paper gives 43.5 %.
 ALEXNET_CLEAN_ERROR = 0.43478
@@ -36,57 +36,41 @@ def mean_corruption_error(accuracies: Mapping[str, np.ndarray], reference: Mappi
     return np.mean([100 * summed_errors(accuracies[name]) / error for name, error in reference.items()], axis=0)
 
 
-# ---- estimates of one model ------------------------------------------------------------------------------
+# ---- weights of accuracies -------------------------------------------------------------------------------
+
+# A number as a weighted sum of accuracies in percent: (weight of each setting, kind, constant). Its interval can then
+# take account of the pictures that the settings share.
+Weights = tuple[dict[str, float], MetricKind, float]
 
 
-def corruption_errors(
-    accuracies: Mapping[str, Sequence[Estimate]], baseline: Mapping[str, Sequence[float]]
-) -> dict[str, Estimate]:
-    """CE of each corruption: its errors summed over severities, divided by the baseline's sum.
-
-    `accuracies` are in percent; `baseline` has errors as fractions, as published.
-    """
-    errors = {}
-    for name, members in accuracies.items():
-        reference = 100 * sum(_severities(baseline, name, len(members)))
-        errors[name] = _estimate(mean_corruption_error({name: _ends(members)}, {name: reference}), ABSOLUTE)
-    return errors
+def mce_weights(settings: Mapping[str, Sequence[str]], baseline: Mapping[str, Sequence[float]]) -> Weights:
+    """mCE over corruptions, each with its settings in the order of severities; of a single corruption its CE."""
+    weights: dict[str, float] = {}
+    constant = 0.0
+    for name, members in settings.items():
+        share = 1 / sum(_severities(baseline, name, len(members))) / len(settings)
+        weights |= dict.fromkeys(members, -share)
+        constant += 100 * len(members) * share
+    return weights, ABSOLUTE, constant
 
 
-def relative_corruption_errors(
-    accuracies: Mapping[str, Sequence[Estimate]],
-    clean: Estimate,
+def relative_mce_weights(
+    settings: Mapping[str, Sequence[str]],
+    clean: str,
     baseline: Mapping[str, Sequence[float]],
     baseline_clean: float = ALEXNET_CLEAN_ERROR,
-) -> dict[str, Estimate]:
-    """Relative CE: the rise of the error over the clean error, divided by the baseline's rise."""
-    clean_errors = 100 - _ends([clean])[:, 0]
-    errors = {}
-    for name, members in accuracies.items():
-        of_baseline = _severities(baseline, name, len(members))
-        reference = 100 * (sum(of_baseline) - baseline_clean * len(members))
-        # clean_errors has its upper end before its lower one, so opposite ends are subtracted: the widest interval.
-        rise = summed_errors(_ends(members)) - len(members) * clean_errors
-        errors[name] = _estimate(100 * rise / reference, RELATIVE)
-    return errors
-
-
-def mean_of(errors: Mapping[str, Estimate], kind: MetricKind = ABSOLUTE) -> Estimate:
-    """mCE from CEs: their mean, with the mean of the ends as interval."""
-    return mean_of_estimates(list(errors.values()), kind)
+) -> Weights:
+    """Relative mCE, where `clean` is the setting without corruption."""
+    weights = {clean: 0.0}
+    for name, members in settings.items():
+        rise = sum(_severities(baseline, name, len(members))) - baseline_clean * len(members)
+        share = 1 / rise / len(settings)
+        weights |= dict.fromkeys(members, -share)
+        weights[clean] += len(members) * share
+    return weights, RELATIVE, 0.0
 
 
 def _severities(baseline: Mapping[str, Sequence[float]], name: str, count: int) -> Sequence[float]:
     if name not in baseline or len(baseline[name]) != count:
         raise ValueError(f"corruption '{name}': expected baseline errors of {count} severities")
     return baseline[name]
-
-
-def _ends(members: Sequence[Estimate]) -> np.ndarray:
-    """Values, lower ends and upper ends, (3, members); NaN for an unknown end."""
-    return np.array([[e.value, e.ci_low, e.ci_high] for e in members], dtype=np.float64).T
-
-
-def _estimate(ends: np.ndarray, kind: MetricKind) -> Estimate:
-    value, low, high = (float(end) for end in ends)
-    return clipped(value, low, high, None, kind)

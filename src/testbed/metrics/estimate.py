@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -39,6 +40,18 @@ ACCURACY = MetricKind("%", HIGHER, 0.0, 100.0)
 ERROR = MetricKind("%", LOWER, 0.0, 100.0)
 SHARE = MetricKind("%", None, 0.0, 100.0)
 COUNT = MetricKind("images", None, 0.0)
+
+
+def as_number(value: object) -> float:
+    """The value as a float, NaN as it is. Refuses what float() would change or guess: complex numbers, text."""
+    if type(value) is float:  # nearly always
+        return value
+    # A tensor or an array with a single number is one; it tells so by its `item`.
+    item = getattr(value, "item", None)
+    plain = item() if callable(item) and getattr(value, "ndim", None) == 0 else value
+    if not isinstance(plain, Real):
+        raise ValueError(f"expected a real number, got {type(plain).__name__} {str(value)[:40]!r}")
+    return float(plain)
 
 
 @dataclass(frozen=True)

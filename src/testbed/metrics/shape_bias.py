@@ -10,12 +10,16 @@ import numpy as np
 from testbed.metrics.categories16 import (
     AGGREGATIONS,
     NAMES,
+    aggregations_for,
     decide,
+    decisions,
+    is_cue_conflict,
     other_aggregations,
     picture,
     places,
     share_or_none,
     texture,
+    without_picture,
 )
 from testbed.metrics.estimate import COUNT, SHARE, Estimate, clipped, share
 from testbed.metrics.labels import OWN
@@ -78,10 +82,21 @@ class CueConflict:
 
     conditions: tuple[str, ...] = ()  # as in Accuracy16; empty: all trials count
     targets_are = OWN
+    names = "stimuli named SHAPE7-TEXTURE1.png in a folder SHAPE, both among the 16 categories"
+
+    def misnamed(self, image_paths: Sequence[str]) -> list[str]:
+        """The paths that tell no shape or no texture, or two shapes."""
+        return [path for path in image_paths if not is_cue_conflict(path)]
+
+    def absent(self, image_paths: Sequence[str]) -> list[str]:
+        """The shapes without a stimulus."""
+        return without_picture(image_paths)
 
     def __call__(self, logits: np.ndarray, image_paths: Sequence[str]) -> dict[str, Estimate]:
-        result = cue_metrics(decide(logits), *cues(image_paths))
-        return result | other_aggregations(self.decided, logits, image_paths)
+        shapes, textures = cues(image_paths)
+        by_aggregation = decisions(logits, aggregations_for(logits))
+        result = cue_metrics(by_aggregation[AGGREGATIONS[0]], shapes, textures)
+        return result | other_aggregations(lambda d: count_metrics(cue_counts(d, shapes, textures)), by_aggregation)
 
     def decided(
         self, logits: np.ndarray, image_paths: Sequence[str], aggregation: str = AGGREGATIONS[0]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from testbed.metrics.accuracy import right_or_wrong
 from testbed.metrics.classification import classification
 from testbed.metrics.estimate import ERROR, SHARE, Estimate, mean_estimate, share
 from testbed.metrics.labels import COLUMNS, targets_are
@@ -37,6 +38,18 @@ def carton(logits: np.ndarray, targets: np.ndarray) -> dict[str, Estimate]:
         right = logits[own].argmax(axis=1) == CARTON
         result["top1_carton"] = share(int(right.sum()), int(own.sum()), SHARE)
     return result | {"p_carton": mean_estimate(100 * probability(logits, CARTON), SHARE)}
+
+
+def _carton_per_image(logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+    predicted = np.asarray(logits).argmax(axis=1)
+    return {
+        "top1": right_or_wrong(predicted == targets, targets),
+        "top1_carton": np.where(targets == CARTON, 100.0 * (predicted == CARTON), np.nan),
+        "p_carton": 100 * probability(logits, CARTON),
+    }
+
+
+carton.per_image = _carton_per_image  # type: ignore[attr-defined]
 
 
 # ---- Spurious ImageNet -----------------------------------------------------------------------------------

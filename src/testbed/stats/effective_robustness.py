@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from testbed.stats.fits import Draws, Fit, outer_percentiles
+from testbed.stats.fits import Draws, Fit
+
+# (value, lower edge, upper edge) of an accuracy in percent, each with one number per model; NaN for an unknown edge.
+Interval = tuple[ArrayLike, ArrayLike, ArrayLike]
 
 
 def effective_robustness(
@@ -18,35 +21,46 @@ def effective_robustness(
 
 
 def effective_robustness_interval(
-    reference: ArrayLike,
-    shifted: ArrayLike,
+    reference: Interval,
+    shifted: Interval,
+    fitted: Fit,
     draws: Draws,
-    n_reference: ArrayLike | None,
-    n_shifted: ArrayLike | None,
+    clip: float | None = None,
     confidence: float = 0.95,
-    seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(lower, upper) edges of effective robustness for each model, over resampled models and resampled images.
+    """(lower, upper) edges of effective robustness for each model, over resampled models and over images.
 
-    For each resampled line in `draws`, both accuracies are drawn again from a binomial distribution with their n
-    images; with None for an n, that accuracy is kept. The draws are independent of each other and of the line. If the
-    accuracies share images (a corrupted copy of the reference set, or a line fitted on the same shifted images), their
-    errors partly cancel and this interval is too wide. A model that lacks an accuracy gets NaN.
+    The uncertainties of the accuracy under shift, of the prediction by the reference accuracy and of the line (its
+    band) are independent, and their sides are added in squares (MOVER, Zou and Donner 2008). Where an accuracy has no
+    interval (NaN), its images are left out. If the accuracies share images (a corrupted copy of the reference set, or
+    a line fitted on the same shifted images), their errors partly cancel and this interval is too wide. A model that
+    lacks an accuracy gets NaN. With `clip`, reference accuracies are first moved into [clip, 100 - clip].
     """
-    x, y = _rows(reference, shifted)
+    x, x_low, x_high = _rows(*reference)
+    y, y_low, y_high = _rows(*shifted)
+    if x.shape != y.shape:
+        raise ValueError(f"expected two equally long rows, one value per model, got {x.shape} and {y.shape}")
     low, high = np.full(x.shape, np.nan), np.full(x.shape, np.nan)
     known = ~(np.isnan(x) | np.isnan(y))
-    rng = np.random.default_rng(seed)
-    drawn_x = np.broadcast_to(x[known], (draws.resamples, known.sum()))
-    drawn_y = np.broadcast_to(y[known], drawn_x.shape)
-    if n_reference is not None:
-        n = _images(n_reference, known)
-        # A drawn 0 or 100 has no logit; it is moved inside by half an image.
-        drawn_x = np.clip(_draw_images(drawn_x, n, rng), 50 / n, 100 - 50 / n)
-    if n_shifted is not None:
-        drawn_y = _draw_images(drawn_y, _images(n_shifted, known), rng)
-    low[known], high[known] = outer_percentiles(drawn_y - draws.predict(drawn_x), confidence)
+    if not known.any():
+        return low, high
+
+    def predicted(values: np.ndarray, instead: np.ndarray) -> np.ndarray:
+        return fitted.predict(np.where(np.isnan(values), instead, values)[known], clip)
+
+    expected = predicted(x, x)
+    ends = np.stack([predicted(x_low, x), predicted(x_high, x), expected])
+    band = draws.band(x[known], confidence, clip)
+    rho = y[known] - expected
+    above_line = (ends.max(axis=0) - expected, np.maximum(band[1] - expected, 0))
+    below_line = (expected - ends.min(axis=0), np.maximum(expected - band[0], 0))
+    low[known] = rho - _root_of_squares(np.nan_to_num((y - y_low)[known]), *above_line)
+    high[known] = rho + _root_of_squares(np.nan_to_num((y_high - y)[known]), *below_line)
     return low, high
+
+
+def _root_of_squares(*sides: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.square(sides).sum(axis=0))
 
 
 def relative_robustness(shifted: ArrayLike, baseline_shifted: ArrayLike) -> np.ndarray:
@@ -82,21 +96,9 @@ def robustness_correlation(first: ArrayLike, second: ArrayLike, confidence: floa
     return Correlation(float(result.statistic), float(interval.low), float(interval.high), float(result.pvalue), len(a))
 
 
-def _rows(first: ArrayLike, second: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    a, b = (np.atleast_1d(np.asarray(values, dtype=np.float64)) for values in (first, second))
-    if a.ndim != 1 or a.shape != b.shape:
-        raise ValueError(f"expected two equally long rows, one value per model, got {a.shape} and {b.shape}")
-    return a, b
-
-
-def _images(n: ArrayLike, known: np.ndarray) -> np.ndarray:
-    """The number of images of each model with `known` accuracies."""
-    counts = np.broadcast_to(np.asarray(n), known.shape)[known]
-    if (counts < 1).any():
-        raise ValueError(f"expected at least 1 image behind every accuracy, got {counts.min()}")
-    return counts
-
-
-def _draw_images(percent: np.ndarray, n: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Accuracies in percent of a new binomial sample of n images each."""
-    return 100 * rng.binomial(n, percent / 100) / n
+def _rows(*columns: ArrayLike) -> tuple[np.ndarray, ...]:
+    rows = tuple(np.atleast_1d(np.asarray(values, dtype=np.float64)) for values in columns)
+    if rows[0].ndim != 1 or len({row.shape for row in rows}) > 1:
+        shapes = " and ".join(str(row.shape) for row in rows)
+        raise ValueError(f"expected equally long rows, one value per model, got {shapes}")
+    return rows

@@ -100,9 +100,11 @@ class LineDraws:
         positions = np.atleast_1d(to_axis(reference, self.axis, clip))
         return from_axis(self.intercepts[:, None] + self.slopes[:, None] * positions, self.axis)
 
-    def band(self, grid: ArrayLike, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    def band(
+        self, grid: ArrayLike, confidence: float = 0.95, clip: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(lower, upper) edge of the line, in percent, at each reference accuracy of the grid."""
-        return outer_percentiles(self.predict(grid), confidence)
+        return outer_percentiles(self.predict(grid, clip), confidence)
 
     def coefficient_intervals(self, confidence: float = 0.95) -> dict[str, tuple[float, float]]:
         """(low, high) of the slope and of the intercept."""
@@ -138,9 +140,11 @@ class TwoPieceDraws:
         below, above = self.below.predict(reference, clip), self.above.predict(reference, clip)
         return np.where(np.asarray(reference) > self.pivot, above, below)
 
-    def band(self, grid: ArrayLike, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    def band(
+        self, grid: ArrayLike, confidence: float = 0.95, clip: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(lower, upper) edge of the fit, in percent, at each reference accuracy of the grid."""
-        return outer_percentiles(self.predict(grid), confidence)
+        return outer_percentiles(self.predict(grid, clip), confidence)
 
     def to_dict(self, confidence: float = 0.95) -> dict[str, Any]:
         """Plain data for JSON: the coefficient intervals of both sides."""

@@ -52,6 +52,30 @@ def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, 
     return mean, mean - half, mean + half
 
 
+def logit_interval(share: float, standard_error: float, confidence: float = 0.95) -> tuple[float, float]:
+    """The normal interval of a share between 0 and 1, formed on the logit scale by the delta method."""
+    from scipy.special import expit, logit, ndtri
+
+    half = float(ndtri((1 + confidence) / 2)) * standard_error / (share * (1 - share))
+    return float(expit(logit(share) - half)), float(expit(logit(share) + half))
+
+
+def mixed_beta_quantiles(
+    levels: tuple[float, ...], weights: np.ndarray, a: np.ndarray, b: np.ndarray
+) -> tuple[float, ...]:
+    """Quantiles of a mixture of Beta(a, b) distributions, by bisection of its distribution function."""
+    from scipy.special import betainc
+
+    def quantile(level: float) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(50):  # to 1e-15
+            middle = (low + high) / 2
+            low, high = (middle, high) if weights @ betainc(a, b, middle) < level else (low, middle)
+        return (low + high) / 2
+
+    return tuple(quantile(level) for level in levels)
+
+
 def bootstrap_rows(
     function: Callable[[np.ndarray], dict[str, Any]],
     n_rows: int,
