@@ -44,6 +44,8 @@ def add_with_tenth(name: str, *tags: str, **what: Any) -> None:
     for perturbed images too.
     """
     add(name, *tags, size=VAL_SIZE, **what)
+    # Of the parent's version: where a tenth is run alone it has the parent's noise.
+    version = what.get("version", 1)
     child = f"{name}_10percent"
     add(
         child,
@@ -53,4 +55,5 @@ def add_with_tenth(name: str, *tags: str, **what: Any) -> None:
         parent_eval_setting=name,
         idx_subsample_list=ten_percent(),
         size=5_000,
+        version=version,
     )

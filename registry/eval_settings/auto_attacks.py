@@ -26,11 +26,13 @@ def attacks(norm: str, eps: float) -> dict[str, dict[str, Any]]:
         by_name[f"apgd-{loss}"] = {
             "adversarial_attack": {"name": "auto_pgd", **options},
             "perturbation_fn_gpu": auto_pgd(**options),
+            "version": 2,  # its random starts are made of counted bits since then
         }
     options = {"norm": norm, "eps": eps, "version": "standard"}
     by_name["autoattack"] = {
         "adversarial_attack": {"name": "auto_attack", **options},
         "perturbation_fn_gpu": auto_attack(**options),
+        "version": 2,  # its seed is made of counted bits since then
     }
     return by_name
 

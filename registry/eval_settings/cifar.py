@@ -29,6 +29,7 @@ def add_corrupted(name: str, clean: str, dataset: ArrayDataset, size: int, *tags
                 dataset=dataset,
                 size=size,
                 perturbation_fn_cpu=corruption(kind, severity),
+                version=corruption(kind, severity).version,
                 parent_eval_setting=clean,
             )
     add_group(name, f"{name}.{{corruption}}.{{severity}}", clean)

@@ -15,6 +15,7 @@ for number in range(1_000):
             dataset=data.TEST,
             size=data.TEST_SIZE,
             perturbation_fn_cpu=meta_set(number),
+            version=meta_set(number).version,
             metrics_fn=classification,
             parent_eval_setting="cifar10-test",
             tags=("meta-set",),

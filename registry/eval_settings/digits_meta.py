@@ -16,6 +16,7 @@ for number in range(30):
             dataset=TEST,
             size=data.TEST_SIZE,
             perturbation_fn_cpu=meta_set(number),
+            version=meta_set(number).version,
             parent_eval_setting="digits",
             tags=("meta-set",),
         )

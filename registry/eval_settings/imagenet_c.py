@@ -39,6 +39,7 @@ for _kind in CORRUPTIONS:
             *(() if _kind in NOT_PUBLISHED else (imagenet.PUBLISHED,)),
             dataset=imagenet.VAL,
             perturbation_fn_cpu=corruption(_kind, _severity),
+            version=corruption(_kind, _severity).version,
         )
 
 _BAR = (
@@ -54,6 +55,7 @@ for _kind in BAR_CORRUPTIONS:
             "corruption",
             dataset=imagenet.VAL,
             perturbation_fn_cpu=corruption(_kind, _severity),
+            version=corruption(_kind, _severity).version,
             size=imagenet.VAL_SIZE,
         )
 

@@ -22,6 +22,7 @@ for _kind in CORRUPTIONS:
             *("small", "corruption"),
             dataset=SAMPLES,
             perturbation_fn_cpu=corruption(_kind, _severity),
+            version=corruption(_kind, _severity).version,
             parent_eval_setting="imagenet-samples",
         )
 

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 
 from testbed.perturb.metaset import OPERATIONS, MetaSet, meta_set, recipe
-from testbed.perturb.seeding import image_generator
+from testbed.perturb.seeding import BatchRandom, GeneratorRandom, image_generator
 
 with np.load(Path(__file__).parent / "expected" / "metaset.npz") as _file:  # written by expected/make_metaset.py
     EXPECTED = {name: _file[name] for name in _file.files}
@@ -24,12 +24,25 @@ def planes(image):
     return np.ascontiguousarray(image.transpose(2, 0, 1))
 
 
+def applied(name, image, **magnitudes):
+    """One operation on one picture (height, width, 3) of bytes: a batch of one, with one of each magnitude."""
+    given = {key: np.array([value]) for key, value in magnitudes.items()}
+    if name != "affine":
+        given = {key: torch.from_numpy(v if v.dtype == int else v.astype(np.float32)) for key, v in given.items()}
+    changed = OPERATIONS[name].apply(torch.from_numpy(planes(image))[None], **given)
+    assert changed.dtype == torch.uint8
+    return changed[0].numpy()
+
+
+def random(n=4, key="key"):
+    return BatchRandom(0, key, [str(i) for i in range(n)], "cpu")
+
+
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda n: f"{CASES[n][0]}-{CASES[n][1]}-{n}")
 def test_operation_gives_the_bytes_of_imgaug(number):
     name, shown, magnitudes = CASES[number]
-    changed = OPERATIONS[name].apply(planes(EXPECTED[f"picture.{shown}"]), **magnitudes)
+    changed = applied(name, EXPECTED[f"picture.{shown}"], **magnitudes)
     difference = np.abs(changed.astype(int) - planes(EXPECTED[f"expected.{number}"]))
-    assert changed.dtype == np.uint8
     # OpenCV adds up the nine products in another order, so that a half may go to the other side.
     assert difference.max() <= (1 if name == "sharpen" else 0)
     assert (difference > 0).mean() < 0.05
@@ -44,14 +57,14 @@ def test_autocontrast_is_that_of_pillow(cutoff):
     image = np.random.default_rng(cutoff).integers(40, 200, (9, 13, 3), dtype=np.uint8)
     image[..., 2] = 77  # a channel with one value stays
     expected = np.asarray(ImageOps.autocontrast(Image.fromarray(image), cutoff=cutoff))
-    np.testing.assert_array_equal(OPERATIONS["autocontrast"].apply(planes(image), cutoff=cutoff), planes(expected))
+    np.testing.assert_array_equal(applied("autocontrast", image, cutoff=cutoff), planes(expected))
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.3, 0.99, 1.7, 3.0])
 def test_colour_is_that_of_pillow(factor):
     image = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
     expected = np.asarray(ImageEnhance.Color(Image.fromarray(image)).enhance(factor))
-    np.testing.assert_array_equal(OPERATIONS["colour"].apply(planes(image), factor=factor), planes(expected))
+    np.testing.assert_array_equal(applied("colour", image, factor=factor), planes(expected))
 
 
 # Ranges of the published generator (Simon4Yan/Meta-set, synthesize_set_cifar.py, with imgaug's defaults).
@@ -74,18 +87,26 @@ APART = {"multiply": 20, "contrast": 50}
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_magnitudes_fill_their_published_ranges(name):
-    rng = np.random.default_rng(1)
-    drawn = [OPERATIONS[name].draw(rng) for _ in range(2000)]
-    used = [d for d in drawn if d is not None]
-    assert (len(drawn) - len(used)) / 20 == pytest.approx(LEFT_ALONE.get(name, 0), abs=3.5)
-    for magnitude in used[0]:
-        values = np.concatenate([np.ravel(d[magnitude]) for d in used])
+    drawn = OPERATIONS[name].draw(random(2000))
+    assert {(name, magnitude) for magnitude in drawn} == {key for key in RANGES if key[0] == name}
+    for magnitude, values in drawn.items():
+        values = np.asarray(values)
+        assert len(values) == 2000
         low, high = RANGES[name, magnitude]
         assert low <= values.min() <= low + 0.05 * (high - low)
         assert high - 0.05 * (high - low) <= values.max() <= high
         assert values.mean() == pytest.approx((low + high) / 2, abs=0.04 * (high - low))
         if name in APART:
-            assert np.mean([len(d[magnitude]) == 3 for d in used]) * 100 == pytest.approx(APART[name], abs=3.5)
+            assert np.mean(values[:, 0] != values[:, 1]) * 100 == pytest.approx(APART[name], abs=3.5)
+            assert ((values[:, 0] == values[:, 1]) == (values[:, 1] == values[:, 2])).all()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_published_share_of_the_images_is_left_alone(name):
+    one = np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8), dtype=np.uint8)
+    images = torch.from_numpy(one).expand(2000, -1, -1, -1).contiguous()
+    alone = (OPERATIONS[name](images, random(2000)) == images).flatten(1).all(1)
+    assert float(alone.float().mean()) * 100 == pytest.approx(LEFT_ALONE.get(name, 0), abs=3.5)
 
 
 def test_recipes_are_three_different_operations_and_never_change():
@@ -125,12 +146,24 @@ def test_set_keeps_shape_and_range_and_gives_whole_grey_levels(number):
 
 
 def test_set_applies_its_recipe_in_order():
-    pixels = np.random.default_rng(3).integers(0, 256, (3, 16, 16), dtype=np.uint8)
-    rng, expected = np.random.default_rng(8), pixels
+    images = torch.from_numpy(np.random.default_rng(3).integers(0, 256, (4, 3, 16, 16), dtype=np.uint8))
+    rng, expected = random(), images
     for name in recipe(21):
-        magnitudes = OPERATIONS[name].draw(rng)
-        expected = expected if magnitudes is None else OPERATIONS[name].apply(expected, **magnitudes)
-    np.testing.assert_array_equal(meta_set(21).on_bytes(pixels, np.random.default_rng(8)), expected)
+        expected = OPERATIONS[name](expected, rng)
+    assert torch.equal(meta_set(21).on_bytes(images, random()), expected)
+
+
+def test_batch_is_made_of_the_bytes():
+    images = torch.from_numpy(np.random.default_rng(3).integers(0, 256, (4, 3, 16, 16), dtype=np.uint8))
+    found = meta_set(21).on_batch(images.float() / 255, random())
+    assert torch.equal(found, meta_set(21).on_bytes(images, random()).float() / 255)
+    assert not meta_set(21).cpu_only
+
+
+def test_call_with_one_picture_is_a_batch_of_one():
+    image = torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))
+    drawn = GeneratorRandom(np.random.default_rng(5))
+    assert torch.equal(meta_set(3)(image, np.random.default_rng(5)), meta_set(3).on_batch(image[None], drawn)[0])
 
 
 def test_set_tells_its_recipe():

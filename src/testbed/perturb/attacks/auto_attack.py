@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
 from testbed.perturb.attacks.balls import Attack, BatchRandom, check_arguments
+from testbed.perturb.attacks.losses import weights_set_aside
+from testbed.perturb.attacks.standing import places_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,10 +41,10 @@ def auto_attack(norm: str, eps: float, version: str = "standard") -> Attack:
             raise TestbedError(_MISSING)
         seed = int(rng.uniform(0, 2**31, (1,))[0])
         adversarial = images.clone()
-        labelled = (targets >= 0).nonzero().flatten()  # without a label there is nothing to attack
+        labelled = places_of(targets >= 0)  # without a label there is nothing to attack
         if len(labelled):
             options = {"norm": _THEIR_NORMS[norm], "eps": eps, "version": version, "seed": seed}
-            with torch.enable_grad():
+            with torch.enable_grad(), weights_set_aside(model, always=True):
                 attacked = run(model, images[labelled], targets[labelled], options)
             adversarial[labelled] = attacked.detach().to(images)
         return adversarial

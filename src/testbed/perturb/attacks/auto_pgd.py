@@ -7,12 +7,13 @@ its best loss has changed since then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from testbed.perturb.attacks.balls import Attack, BatchRandom, check_arguments, on_sphere, per_image, project, steepest
-from testbed.perturb.attacks.losses import LOSSES, loss_gradient
+from testbed.perturb.attacks.losses import LOSSES, loss_gradient, weights_set_aside
+from testbed.perturb.attacks.standing import Attacked, let_go, looks, places_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,19 +49,22 @@ def auto_pgd(norm: str, eps: float, loss: str = "ce", steps: int = 100, restarts
         import torch
 
         adversarial = images.clone()
-        standing = (model(images).argmax(dim=1) == targets).nonzero().flatten()
         highest = torch.full((len(images),), -torch.inf, device=images.device, dtype=images.dtype)
-        for _ in range(restarts):
-            if len(standing) == 0:
-                break
-            # Drawn for the whole batch: `rng` has one generator per image of the batch.
-            start = (images + on_sphere(images, norm, eps, rng)).clamp(0, 1)
-            climb = _Climb(images[standing], targets[standing], norm, eps, model, loss)
-            outcome = climb.run(start[standing], steps)
-            better = outcome.fooled | (outcome.loss > highest[standing])
-            adversarial[standing[better]] = outcome.images[better]
-            highest[standing[better]] = outcome.loss[better]
-            standing = standing[~outcome.fooled]
+        with weights_set_aside(model):
+            standing = places_of(model(images).argmax(dim=1) == targets)
+            for restart in range(restarts):
+                if len(standing) == 0:
+                    break
+                # Drawn for the whole batch: `rng` has one generator per image of the batch.
+                start = (images + on_sphere(images, norm, eps, rng)).clamp(0, 1)
+                climb = _Climb(images[standing], targets[standing], norm, eps, model, loss)
+                outcome = climb.run(start[standing], steps)
+                better = outcome.fooled | (outcome.loss > highest[standing])
+                kept = adversarial[standing]
+                adversarial[standing] = outcome.images.where(per_image(better, kept), kept)
+                highest[standing] = outcome.loss.where(better, highest[standing])
+                if restart + 1 < restarts:
+                    standing = standing[places_of(~outcome.fooled)]
         return adversarial
 
     return attack
@@ -74,12 +78,15 @@ class _Outcome:
     loss: Tensor
     fooled: Tensor
 
+    def write_down(self, state: _State) -> None:
+        """Where the images of the state are: fallen ones where they fell, others at their best point."""
+        self.images[state.row] = state.best.where(per_image(state.standing, state.best), state.current)
+        self.loss[state.row] = state.best_loss.where(state.standing, state.loss)
+        self.fooled[state.row] = ~state.standing
+
 
 @dataclass
-class _State:
-    """The state of the images that are still classified right; entry i of every tensor belongs to the same image."""
-
-    row: Tensor  # the image's place in the batch
+class _State(Attacked):
     current: Tensor
     previous: Tensor
     gradient: Tensor
@@ -91,11 +98,6 @@ class _State:
     rises: Tensor  # steps since the last checkpoint in which the loss rose
     best_loss_before: Tensor  # at the last checkpoint
     halved_before: Tensor
-
-    def keep(self, rows: Tensor) -> None:
-        """Drop all images but these (a mask)."""
-        for entry in fields(self):
-            setattr(self, entry.name, getattr(self, entry.name)[rows])
 
 
 class _Climb:
@@ -110,26 +112,29 @@ class _Climb:
 
         nobody = torch.zeros(len(start), dtype=torch.bool, device=start.device)
         outcome = _Outcome(start.clone(), start.new_empty(len(start)), nobody)
-        state = self._begin(start, outcome)
+        state = self._begin(start)
         marks = checkpoints(steps)
         last = 0
         for k in range(1, steps + 1):
-            if len(state.row) == 0:
-                break
+            if looks(k - 1, start):
+                let_go(state, outcome.write_down)
+                if len(state.row) == 0:
+                    break
             self._move(state, first=k == 1)
-            self._look(state, outcome)
+            self._evaluate(state)
             if k in marks:
                 _adapt(state, steps_since=k - last)
                 last = k
-        outcome.images[state.row], outcome.loss[state.row] = state.best, state.best_loss
+        outcome.write_down(state)
         return outcome
 
-    def _begin(self, start: Tensor, outcome: _Outcome) -> _State:
+    def _begin(self, start: Tensor) -> _State:
         import torch
 
         loss, gradient, right = loss_gradient(start, self.model, self.targets, self.loss)
-        state = _State(
+        return _State(
             row=torch.arange(len(start), device=start.device),
+            standing=right,
             current=start,
             previous=start,
             gradient=gradient,
@@ -142,8 +147,6 @@ class _Climb:
             best_loss_before=loss,
             halved_before=torch.ones_like(right),  # nothing has had time to improve before the first checkpoint
         )
-        _let_go(state, right, outcome)
-        return state
 
     def _move(self, state: _State, first: bool) -> None:
         """A projected gradient step, mixed with the last move (momentum)."""
@@ -154,34 +157,27 @@ class _Climb:
             last_move = state.current - state.previous
             uphill = state.current + MOMENTUM * (uphill - state.current) + (1 - MOMENTUM) * last_move
             uphill = self._within(images, uphill)
-        state.previous, state.current = state.current, uphill
+        state.previous = state.current
+        state.current = uphill.where(per_image(state.standing, uphill), state.current)
 
     def _within(self, images: Tensor, moved: Tensor) -> Tensor:
         """The points brought back into the ball around the images, and into [0, 1]."""
         return (images + project(moved - images, self.norm, self.eps)).clamp(0, 1)
 
-    def _look(self, state: _State, outcome: _Outcome) -> None:
-        """Evaluate the current points: update losses, gradients and best points."""
+    def _evaluate(self, state: _State) -> None:
+        """Evaluate the current points: update losses, gradients, best points, and which images still stand."""
         loss, state.gradient, right = loss_gradient(state.current, self.model, self.targets[state.row], self.loss)
         state.rises = state.rises + (loss > state.loss)
         state.loss = loss
         _replace(state, loss > state.best_loss, {"best": "current", "best_gradient": "gradient", "best_loss": "loss"})
-        _let_go(state, right, outcome)
-
-
-def _let_go(state: _State, right: Tensor, outcome: _Outcome) -> None:
-    """Move the images that the model misclassifies from the state to the outcome."""
-    wrong = state.row[~right]
-    outcome.images[wrong], outcome.loss[wrong], outcome.fooled[wrong] = state.current[~right], state.loss[~right], True
-    if len(wrong):
-        state.keep(right)
+        state.standing = state.standing & right
 
 
 def _adapt(state: _State, steps_since: int) -> None:
     """A checkpoint: halve the step size of images that make no progress, and send these back to their best point."""
     oscillates = state.rises < ENOUGH_RISES * steps_since  # the paper's condition 1
     stuck = ~state.halved_before & (state.best_loss_before >= state.best_loss)  # its condition 2
-    halve = oscillates | stuck
+    halve = (oscillates | stuck) & state.standing  # a fallen image stays where it fell
     state.step = state.step.where(~halve, state.step / 2)
     _replace(state, halve, {"current": "best", "gradient": "best_gradient", "loss": "best_loss"})
     state.halved_before, state.best_loss_before = halve, state.best_loss

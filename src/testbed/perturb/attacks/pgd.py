@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from testbed.perturb.attacks.balls import Attack, BatchRandom, check_arguments, inside_ball, project, steepest
-from testbed.perturb.attacks.losses import cross_entropy_gap, loss_gradient
+from testbed.perturb.attacks.balls import (
+    Attack,
+    BatchRandom,
+    check_arguments,
+    inside_ball,
+    per_image,
+    project,
+    steepest,
+)
+from testbed.perturb.attacks.losses import cross_entropy_gap, loss_gradient, weights_set_aside
+from testbed.perturb.attacks.standing import Attacked, let_go, looks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,24 +48,47 @@ def projected_gradient_descent(
         nearest = origin + project(moved - origin, norm, eps)
         return nearest.clamp(0, 1) if clip else nearest
 
+    def advance(state: _State, model: Any) -> None:
+        """One step of all images that stand. Nothing in it waits for the device."""
+        _, gradient, right = loss_gradient(state.current, model, state.targets, cross_entropy_gap)
+        if labels == "true":  # the published runs took all steps, whatever became of the prediction
+            state.standing = state.standing & right
+        moved = within(state.origin, state.current + step * steepest(gradient, norm))
+        state.current = moved.where(per_image(state.standing, moved), state.current)
+
     def attack(images: Tensor, model: Any, targets: Tensor, rng: BatchRandom) -> Tensor:
         adversarial = images.clone()
-        predicted = model(images).argmax(dim=1)
-        if labels == "predicted":
-            targets = predicted
-        standing = (predicted == targets).nonzero().flatten()
-        if random_start:
-            # Drawn for the whole batch: `rng` has one generator per image of the batch.
-            start = within(images, images + inside_ball(images, norm, eps, rng))
-            adversarial[standing] = start[standing]
-        for _ in range(steps):
-            if len(standing) == 0:
-                break
-            _, gradient, right = loss_gradient(adversarial[standing], model, targets[standing], cross_entropy_gap)
-            if labels == "true":  # the published runs took all steps, whatever became of the prediction
-                standing, gradient = standing[right], gradient[right]
-            moved = adversarial[standing] + step * steepest(gradient, norm)
-            adversarial[standing] = within(images[standing], moved)
+
+        def put_back(state: _State) -> None:
+            adversarial[state.row] = state.current
+
+        with weights_set_aside(model):
+            predicted = model(images).argmax(dim=1)
+            start = within(images, images + inside_ball(images, norm, eps, rng)) if random_start else images
+            state = _begin(images, start, predicted if labels == "predicted" else targets, predicted)
+            for k in range(steps):
+                if labels == "true" and looks(k, images):
+                    let_go(state, put_back)
+                    if not len(state.row):
+                        break
+                advance(state, model)
+        put_back(state)
         return adversarial
 
     return attack
+
+
+@dataclass
+class _State(Attacked):
+    origin: Tensor
+    current: Tensor
+    targets: Tensor
+
+
+def _begin(images: Tensor, start: Tensor, targets: Tensor, predicted: Tensor) -> _State:
+    """The state before the first step: an image that is wrong from the start stays as it is."""
+    import torch
+
+    standing = predicted == targets
+    row = torch.arange(len(images), device=images.device)
+    return _State(row, standing, images, start.where(per_image(standing, start), images), targets)

@@ -1,32 +1,43 @@
-"""Blurs of ImageNet-C: pixels HWC in [0, 1] in, pixels in [0, 1] out."""
+"""Blurs of ImageNet-C, for batches on any device: images (N, 3, H, W) in [0, 1] in, and in [0, 1] out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+import torch
+from torch.nn.functional import pad
 
-from testbed.perturb.corruptions.filters import clipped_zoom, line_blur, smooth
+from testbed.perturb.corruptions.filters import correlated, line_blur, shifted_sum, smooth, spectrum, zoomed
+from testbed.perturb.seeding import BatchRandom, Random
+
+Images = torch.Tensor  # (N, 3, H, W) in [0, 1]
 
 
-def gaussian_blur(image: np.ndarray, rng: np.random.Generator, sigma: float) -> np.ndarray:
+def gaussian_blur(images: Images, rng: Random, sigma: float) -> Images:
     """A Gaussian filter on each channel; border pixels are repeated."""
-    return np.clip(smooth(image, sigma), 0, 1)
+    return smooth(images, sigma).clamp_(0, 1)
 
 
-def defocus_blur(image: np.ndarray, rng: np.random.Generator, radius: float, alias_sigma: float) -> np.ndarray:
+def defocus_blur(images: Images, rng: Random, radius: float, alias_sigma: float) -> Images:
     """Filter with a disk whose edge is slightly smoothed; the picture is mirrored at the border."""
     kernel = disk(radius, alias_sigma)
-    reach = kernel.shape[0] // 2
-    padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
+    reach = len(kernel) // 2
+    padded = _mirrored(images, reach)
     # Measured at 224 pixels: up to 5 x 5 taps a sum of shifts is the faster way, from 7 x 7 on the Fourier transform.
-    blurred = _few_taps(padded, kernel) if reach <= 2 else _by_fourier(padded, radius, alias_sigma)
-    height, width = image.shape[:2]
-    return np.clip(blurred[:height, :width], 0, 1)
+    if reach <= 2:
+        down, across = np.nonzero(kernel)
+        blurred = torch.empty_like(images)
+        shifted_sum(padded, kernel[down, across], down, across, blurred)
+    else:
+        height, width = images.shape[-2:]
+        factors = _disk_spectrum(images.device, radius, alias_sigma, *padded.shape[-2:])
+        blurred = correlated(padded, factors)[..., :height, :width]
+    return blurred.clamp(0, 1).contiguous()
 
 
-def glass_blur(image: np.ndarray, rng: np.random.Generator, sigma: float, reach: float, rounds: float) -> np.ndarray:
+def glass_blur(images: Images, rng: Random, sigma: float, reach: float, rounds: float) -> Images:
     """Smooth, replace each pixel by a random neighbour `rounds` times, and smooth again.
 
     As published, pixels are visited from the lower right to the upper left, offsets are -reach .. reach - 1, and the
@@ -35,25 +46,26 @@ def glass_blur(image: np.ndarray, rng: np.random.Generator, sigma: float, reach:
     Instead of the published loop over pixels these chains of copies are followed for all pixels at once, with the same
     result. Unlike there, the smoothed values are not cut to whole grey levels in between.
     """
-    pixels = smooth(image, sigma)
-    for _ in range(int(rounds)):
-        pixels = _shuffled(pixels, rng, int(reach))
-    return np.clip(smooth(pixels, sigma), 0, 1)
+    pixels = smooth(images, sigma)
+    own = torch.arange(images[:, 0].numel(), dtype=torch.int32, device=images.device).view_as(images[:, 0])
+    source = _copied(own, rng, int(reach))
+    for _ in range(int(rounds) - 1):
+        source = source.index_select(0, _copied(own, rng, int(reach)))
+    places = source.view(len(images), 1, -1) - own[:, :1, :1]  # counted in each picture from its first pixel
+    shuffled = pixels.flatten(2).gather(2, places.long().expand(-1, images.shape[1], -1)).view_as(images)
+    return smooth(shuffled, sigma).clamp_(0, 1)
 
 
-def motion_blur(image: np.ndarray, rng: np.random.Generator, radius: float, sigma: float) -> np.ndarray:
+def motion_blur(images: Images, rng: Random, radius: float, sigma: float) -> Images:
     """Blur along a line at a random angle between -45 and 45 degrees."""
-    return np.clip(line_blur(image, radius, sigma, rng.uniform(-45, 45)), 0, 1)
+    return line_blur(images, radius, sigma, rng.uniform(-45, 45, (), on_host=True)).clamp_(0, 1)
 
 
-def zoom_blur(image: np.ndarray, rng: np.random.Generator, end: float, step: float) -> np.ndarray:
+def zoom_blur(images: Images, rng: Random, end: float, step: float) -> Images:
     """The mean of the picture and of its enlargements by 1, 1 + step, ... up to `end`."""
-    height, width, channels = image.shape
-    count, down, across = _zooms(height, width, end, step)
-    rows = (down @ image.reshape(height, -1)).reshape(count, height, width, channels)
-    turned = np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(count * width, -1)
-    total = (across @ turned).reshape(width, height, channels).swapaxes(0, 1)
-    return np.clip((image + total) / np.float32(count + 1), 0, 1)
+    first, *factors = zoom_factors(end, step)
+    assert first == 1  # the picture as it is, so that it counts twice
+    return zoomed(images, *factors).add_(images, alpha=2).div_(len(factors) + 2).clamp_(0, 1)
 
 
 @lru_cache(maxsize=16)
@@ -77,38 +89,21 @@ def disk(radius: float, alias_sigma: float) -> np.ndarray:
     return kernel[half - used : half + used + 1, half - used : half + used + 1].astype(np.float32)
 
 
-def _few_taps(padded: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """The picture filtered with a small kernel, as a sum of shifted copies."""
-    side = kernel.shape[0]
-    height, width = padded.shape[0] - side + 1, padded.shape[1] - side + 1
-    out = np.zeros((height, width, padded.shape[2]), dtype=np.float32)
-    for (down, right), weight in np.ndenumerate(kernel):
-        if weight:
-            out += weight * padded[down : down + height, right : right + width]
-    return out
-
-
-def _by_fourier(padded: np.ndarray, radius: float, alias_sigma: float) -> np.ndarray:
-    """The picture filtered with the disk, by Fourier transform.
-
-    The result is as large as the padded picture. Its upper left part, where the kernel lies wholly inside, is valid.
-    """
-    from scipy import fft
-
-    height, width = padded.shape[:2]
-    spectrum = _disk_spectrum(radius, alias_sigma, height, width)
-    shape = fft.next_fast_len(height, real=True), fft.next_fast_len(width, real=True)
-    planes = fft.rfft2(padded.transpose(2, 0, 1), shape)
-    return fft.irfft2(planes * spectrum, shape).transpose(1, 2, 0)
-
-
 @lru_cache(maxsize=16)
-def _disk_spectrum(radius: float, alias_sigma: float, height: int, width: int) -> np.ndarray:
-    from scipy import fft
+def _disk_spectrum(device: torch.device, radius: float, alias_sigma: float, height: int, width: int) -> torch.Tensor:
+    return spectrum(torch.from_numpy(disk(radius, alias_sigma)), height, width).to(device)
 
-    shape = fft.next_fast_len(height, real=True), fft.next_fast_len(width, real=True)
-    # Conjugated for a correlation: a convolution would put the valid part elsewhere.
-    return np.conj(fft.rfft2(disk(radius, alias_sigma), shape))
+
+def _mirrored(images: Images, reach: int) -> Images:
+    """The pictures with `reach` more pixels on every side, mirrored at the border pixel."""
+    height, width = images.shape[-2:]
+    if reach < min(height, width):
+        return pad(images, (reach,) * 4, mode="reflect")
+    # A small picture is mirrored again and again, which `pad` does not do.
+    for axis, side in ((-2, height), (-1, width)):
+        places = torch.from_numpy(np.pad(np.arange(side), reach, mode="reflect")).to(images.device)
+        images = images.index_select(axis, places)
+    return images
 
 
 def zoom_factors(end: float, step: float) -> list[float]:
@@ -117,40 +112,34 @@ def zoom_factors(end: float, step: float) -> list[float]:
     return [float(factor) for factor in np.arange(1, end, step)]
 
 
-@lru_cache(maxsize=16)
-def _zooms(height: int, width: int, end: float, step: float) -> tuple[int, Any, Any]:
-    """The number of enlargements, and two matrices that apply all of them at once.
+def _copied(own: torch.Tensor, rng: Random, reach: int) -> torch.Tensor:
+    """One round of copies from random neighbours: for every pixel of the batch, the pixel that its value comes from.
 
-    The first stacks the enlargements of the columns; the second enlarges the rows of each and adds them up.
+    `own` are the numbers (N, H, W) of the pixels. The published loop runs backwards, so a neighbour further on has had
+    its turn before, and hands on what it got. A neighbour further back, or one that is never visited, hands on its own
+    value.
     """
-    from scipy.sparse import hstack, vstack
+    rows, columns = (slice(reach + 1, side - reach + 1) for side in own.shape[1:])
+    step = _steps(rng, reach, own[0, rows, columns].shape, own.shape[2])
+    further, back = own.clone(), own.clone()
+    further[:, rows, columns].add_(step.clamp(min=0))
+    back[:, rows, columns].add_(step.clamp_(max=0))
+    chain = further.view(-1)
+    # Every turn replaces a reference by what it refers to, so the rest of each chain halves. Four turns are nearly
+    # always enough, and a fifth tells so. Only the CPU can look: elsewhere the answer would wait for the device.
+    for turn in range((own[0].numel() - 1).bit_length() if reach > 1 else 0):  # with reach 1 no neighbour is further on
+        chain, before = chain.index_select(0, chain), chain
+        if turn > 3 and own.device.type == "cpu" and torch.equal(chain, before):
+            break
+    return back.view(-1).index_select(0, chain)
 
-    factors = zoom_factors(end, step)
-    down = vstack([clipped_zoom(height, factor) for factor in factors], format="csr")
-    across = hstack([clipped_zoom(width, factor) for factor in factors], format="csr")
-    return len(factors), down, across
 
-
-def _shuffled(pixels: np.ndarray, rng: np.random.Generator, reach: int) -> np.ndarray:
-    """One round of copies from random neighbours.
-
-    `source` tells where each pixel gets its value: an entry i < count is the final value of pixel i, an entry
-    i + count its initial value.
-    """
-    height, width, channels = pixels.shape
-    count = height * width
-    own = np.arange(count).reshape(height, width)
-    source = own + count
-    inner = np.s_[reach + 1 : height - reach + 1, reach + 1 : width - reach + 1]
-    visited = np.zeros((height, width), dtype=bool)
-    visited[inner] = True
-    offsets = rng.integers(-reach, reach, size=(2, *own[inner].shape))
-    neighbour = own[inner] + offsets[1] * width + offsets[0]
-    # The published loop runs backwards, so a neighbour further on has had its turn before.
-    overwritten = (neighbour > own[inner]) & visited.reshape(-1)[neighbour]
-    source[inner] = np.where(overwritten, neighbour, neighbour + count)
-    chain = source.reshape(-1)
-    # Every turn replaces a reference by what it refers to, so chains of copies halve in length.
-    while (open_ends := np.flatnonzero(chain < count)).size:
-        chain[open_ends] = chain[chain[open_ends]]
-    return pixels.reshape(count, channels)[chain - count].reshape(pixels.shape)
+def _steps(rng: Random, reach: int, shape: Sequence[int], width: int) -> torch.Tensor:
+    """How many pixels further on the neighbours are: -reach .. reach - 1 rows and as many columns, at random."""
+    if isinstance(rng, BatchRandom):
+        # One draw for both: making random bits takes longer than anything else in a round.
+        choice = rng.uniform(0, (2 * reach) ** 2, shape).floor_()
+        down = choice.div(2 * reach).floor_()
+        return choice.add_(down, alpha=width - 2 * reach).sub_(reach * width + reach).int()
+    across, down = rng.integers(-reach, reach, (2, *shape)).unbind(1)  # as the published program draws them
+    return torch.add(across, down, alpha=width).int()

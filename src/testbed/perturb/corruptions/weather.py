@@ -1,4 +1,4 @@
-"""Weather of ImageNet-C: pixels HWC in [0, 1] in, pixels in [0, 1] out."""
+"""Weather of ImageNet-C, for batches (N, 3, H, W) in [0, 1] on any device."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch.nn import functional
 
-from testbed.perturb.corruptions.filters import along_both_axes, clipped_zoom, line_blur
+from testbed.perturb.corruptions.filters import line_blur, zoomed
+from testbed.perturb.seeding import Random
 
-_LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+Images = torch.Tensor  # (N, 3, H, W)
+
+_LUMA = (0.299, 0.587, 0.114)
 # The published program draws one of five, so that its sixth picture, frost6.jpg, is never seen. Kept.
 _FROST_FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 _FROST_SOURCE = "ImageNet-C/create_c of github.com/hendrycks/robustness"
+_SHARE_BITS = 31  # of a random whole number that stands for a share of a range
 
 
 def snow(
-    image: np.ndarray,
-    rng: np.random.Generator,
+    images: Images,
+    rng: Random,
     *,
     mean: float,
     sigma: float,
@@ -28,80 +34,88 @@ def snow(
     blur_radius: float,
     blur_sigma: float,
     keep: float,
-) -> np.ndarray:
+) -> Images:
     """Whiten the picture and add flakes (enlarged, thresholded and blurred noise), and again rotated by 180 degrees.
 
     The angle of the blur is between -135 and -45 degrees, as published; the ImageNet Testbed passed it as radians.
     Unlike in the published program the flakes are not rounded to bytes before the blur.
     """
-    height, width = image.shape[:2]
-    flakes = rng.standard_normal((height, width), dtype=np.float32) * np.float32(sigma) + np.float32(mean)
-    flakes = along_both_axes(clipped_zoom(height, zoom), clipped_zoom(width, zoom), flakes)
-    flakes[flakes < threshold] = 0
-    flakes = line_blur(np.minimum(flakes, 1), blur_radius, blur_sigma, rng.uniform(-135, -45))
-    grey = (image @ _LUMA)[..., None]
-    pale = np.maximum(image, grey * np.float32(1.5) + np.float32(0.5))  # 1.5 and 0.5, as published
-    whitened = np.float32(keep) * image + np.float32(1 - keep) * pale
-    return np.clip(whitened + (flakes + flakes[::-1, ::-1])[..., None], 0, 1)
+    noise = rng.normal((1, *images.shape[-2:])).mul_(sigma).add_(mean)
+    flakes = functional.threshold(zoomed(noise, zoom), threshold, 0, inplace=True).clamp_(max=1)
+    flakes = line_blur(flakes, blur_radius, blur_sigma, rng.uniform(-135, -45, (), on_host=True))
+    grey = images[:, :1] * (1.5 * _LUMA[0]) + 0.5  # 1.5 times the grey value, plus 0.5, as published
+    for channel in (1, 2):
+        grey.add_(images[:, channel : channel + 1], alpha=1.5 * _LUMA[channel])
+    whitened = torch.maximum(images, grey).lerp_(images, keep)
+    return whitened.add_(flakes + flakes.flip(-2, -1)).clamp_(0, 1)
 
 
-def fog(image: np.ndarray, rng: np.random.Generator, amount: float, decay: float) -> np.ndarray:
+def fog(images: Images, rng: Random, amount: float, decay: float) -> Images:
     """Add clouds, then scale the sum so that no value exceeds the picture's brightest one."""
-    height, width = image.shape[:2]
+    height, width = images.shape[-2:]
     # The map's side must be a power of two: 256 for the published 224 pixels.
-    clouds = plasma(1 << (max(height, width) - 1).bit_length(), decay, rng)[:height, :width, None]
-    brightest = image.max()
-    return np.clip((image + np.float32(amount) * clouds) * (brightest / (brightest + np.float32(amount))), 0, 1)
+    clouds = plasma(1 << (max(height, width) - 1).bit_length(), decay, rng)
+    lowest, highest = (end(clouds, dim=(1, 2), keepdim=True) for end in (torch.amin, torch.amax))
+    brightest = images.amax(dim=(1, 2, 3))[:, None, None]
+    scale = brightest / (brightest + amount)
+    # The clouds fill the range from 0 to 1 before they are cut to the picture.
+    strength = amount * scale / (highest - lowest).clamp_(min=torch.finfo(torch.float32).tiny)
+    clouds = (clouds[:, :height, :width] - lowest).mul_(strength)
+    return (images * scale[:, None]).add_(clouds[:, None]).clamp_(0, 1)
 
 
-def plasma(side: int, decay: float, rng: np.random.Generator) -> np.ndarray:
-    """Clouds in [0, 1] by the diamond-square algorithm on a torus; `side` is a power of two.
+def plasma(side: int, decay: float, rng: Random) -> torch.Tensor:
+    """Clouds (N, side, side) by the diamond-square algorithm on a torus, of any scale; `side` is a power of two.
 
-    As published, the noise of a level is uniform within plus or minus the square of `spread`.
+    As published, the noise of a level is uniform within plus or minus the square of a spread, which every level
+    divides by `decay`. Here the noise is always within 1, and what is there already is multiplied instead.
     """
-    clouds = np.zeros((side, side))
-    step, spread = side, 100.0  # 100 as published; its size does not matter, as clouds are scaled to [0, 1]
-    while step >= 2:
-        half = step // 2
-        corners = clouds[::step, ::step]
-        pairs = corners + np.roll(corners, -1, axis=0)
-        middle = (pairs + np.roll(pairs, -1, axis=1)) / 4
-        middle += rng.uniform(-(spread**2), spread**2, middle.shape)
-        clouds[half::step, half::step] = middle
-        for axis in (0, 1):
-            ends = corners + np.roll(corners, -1, axis=1 - axis)
-            edge = (ends + middle + np.roll(middle, 1, axis=axis)) / 4
-            edge += rng.uniform(-(spread**2), spread**2, edge.shape)
-            if axis == 0:
-                clouds[::step, half::step] = edge
-            else:
-                clouds[half::step, ::step] = edge
-        step = half
-        spread /= decay
-    clouds -= clouds.min()
-    return (clouds / max(clouds.max(), np.finfo(float).tiny)).astype(np.float32)
+    noise = rng.uniform(-1, 1, (side * side - 1,))  # of all levels, in their order
+    clouds = torch.zeros(len(noise), 1, 1, device=noise.device)
+    used = 0
+    while (cells := clouds.shape[-1]) < side:
+        drawn = noise[:, used : used + 3 * cells**2].view(-1, 3, cells, cells)
+        used += 3 * cells**2
+        clouds = clouds * decay**2
+        aside, under = clouds + clouds.roll(-1, 2), clouds + clouds.roll(-1, 1)
+        middle = torch.add(drawn[:, 0], aside + aside.roll(-1, 1), alpha=0.25)
+        finer = clouds.new_empty(len(clouds), cells, 2, cells, 2)
+        finer[:, :, 0, :, 0] = clouds
+        finer[:, :, 1, :, 1] = middle
+        torch.add(drawn[:, 1], aside.add_(middle).add_(middle.roll(1, 1)), alpha=0.25, out=finer[:, :, 0, :, 1])
+        torch.add(drawn[:, 2], under.add_(middle).add_(middle.roll(1, 2)), alpha=0.25, out=finer[:, :, 1, :, 0])
+        clouds = finer.view(-1, 2 * cells, 2 * cells)
+    return clouds
 
 
 def frost(
-    image: np.ndarray,
-    rng: np.random.Generator,
+    images: Images,
+    rng: Random,
     keep: float,
     weight: float,
     texture_scale: float,
     data_roots: Sequence[str] = (),
-) -> np.ndarray:
+) -> Images:
     """Add a random crop of one of five photographs of frost, which are in the folder `frost_folder(data_roots)`.
 
     A texture smaller than the picture is enlarged until it covers it; the published program fails there.
     """
-    height, width = image.shape[:2]
-    path = str(frost_folder(data_roots) / _FROST_FILES[rng.integers(len(_FROST_FILES))])
-    rows, columns = _frost_picture(path).shape[:2]
-    texture = _frost_texture(path, max(texture_scale, (height + 1) / rows, (width + 1) / columns))
-    top = rng.integers(max(texture.shape[0] - height, 1))
-    left = rng.integers(max(texture.shape[1] - width, 1))
-    crop = texture[top : top + height, left : left + width]
-    return np.clip(np.float32(keep) * image + np.float32(weight / 255) * crop, 0, 1)
+    height, width = images.shape[-2:]
+    folder = frost_folder(data_roots)
+    names = rng.integers(0, len(_FROST_FILES), (), on_host=True).tolist()
+    # The range of an offset depends on the texture, so that shares of it are drawn.
+    shares = rng.integers(0, 1 << _SHARE_BITS, (2,), on_host=True).tolist()
+    crops = []
+    for name, (down, across) in zip(names, shares, strict=True):
+        path = str(folder / _FROST_FILES[name])
+        rows, columns = _frost_picture(path).shape[:2]
+        scale = max(texture_scale, (height + 1) / rows, (width + 1) / columns)
+        texture = _frost_texture(path, scale, images.device)
+        top = down * max(texture.shape[1] - height, 1) >> _SHARE_BITS
+        left = across * max(texture.shape[2] - width, 1) >> _SHARE_BITS
+        crops.append(texture[:, top : top + height, left : left + width])
+    added = torch.stack(crops).to(images.dtype).mul_(weight / 255)
+    return added.add_(images, alpha=keep).clamp_(0, 1)
 
 
 def frost_folder(data_roots: Sequence[str] = ()) -> Path:
@@ -130,22 +144,22 @@ def _frost_picture(path: str) -> np.ndarray:
         return np.asarray(picture.convert("RGB"))
 
 
-@lru_cache(maxsize=2 * len(_FROST_FILES))
-def _frost_texture(path: str, scale: float) -> np.ndarray:
-    """The texture as bytes, scaled as by OpenCV's linear resize."""
+@lru_cache(maxsize=4 * len(_FROST_FILES))
+def _frost_texture(path: str, scale: float, device: torch.device) -> torch.Tensor:
+    """The texture (3, rows, columns) as bytes, scaled as by OpenCV's linear resize, on the device."""
     picture = _frost_picture(path)
-    if scale == 1:
-        return picture
-    down, across = (_linear(side, round(side * scale), scale) for side in picture.shape[:2])
-    return np.clip(np.rint(along_both_axes(down, across, picture.astype(np.float32))), 0, 255).astype(np.uint8)
+    if scale != 1:
+        wide = _resized(picture.astype(np.float32), scale, axis=1)
+        picture = np.clip(np.rint(_resized(wide, scale, axis=0)), 0, 255).astype(np.uint8)
+    return torch.from_numpy(picture.transpose(2, 0, 1).copy()).to(device)
 
 
-def _linear(side: int, new_side: int, scale: float) -> np.ndarray:
-    """The (new_side, side) matrix of linear interpolation without antialiasing, as by OpenCV's resize."""
+def _resized(picture: np.ndarray, scale: float, axis: int) -> np.ndarray:
+    """Linear interpolation along an axis without antialiasing, as by OpenCV's resize."""
+    side = picture.shape[axis]
     # OpenCV aligns the outer edges of the pictures, not the centres of their border pixels.
-    place = np.clip((np.arange(new_side) + 0.5) / scale - 0.5, 0, side - 1)
+    place = np.clip((np.arange(round(side * scale)) + 0.5) / scale - 0.5, 0, side - 1)
     first = np.minimum(np.floor(place).astype(int), max(side - 2, 0))
-    matrix = np.zeros((new_side, side), dtype=np.float32)
-    matrix[np.arange(new_side), first] = 1 - (place - first)
-    matrix[np.arange(new_side), np.minimum(first + 1, side - 1)] += place - first
-    return matrix
+    beyond = np.expand_dims(place - first, [other for other in range(picture.ndim) if other != axis])
+    before, behind = picture.take(first, axis), picture.take(np.minimum(first + 1, side - 1), axis)
+    return before * (1 - beyond).astype(np.float32) + behind * beyond.astype(np.float32)
