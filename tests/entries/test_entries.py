@@ -64,7 +64,7 @@ def test_wrong_model_is_refused_when_made(wrong, message):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"name": "a\tb"}, "eval setting 'a\\tb': a name has no outer spaces and none of * ? [ ]"),
+        ({"name": "a\tb"}, "eval setting 'a\\tb': expected printable text in a name, got the character U+0009"),
         ({"dataset": None}, "eval setting 's': needs a dataset, or another setting as logits_from or images_from"),
         (
             {"dataset": "val"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -12,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from testbed.data.array_files import UNREADABLE, load_npy, load_npz
+from testbed.data.images import file_state
+from testbed.data.labels import checked_labels
 from testbed.data.locate import find
 from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
 from testbed.errors import DataError, EntryError
@@ -44,6 +46,8 @@ class ArrayDataset(Dataset):
         sources = [source for source in (self.path, self.name, self.make) if source is not None]
         if len(sources) != 1:
             raise EntryError(f"ArrayDataset: expected one of path, name and make, got {len(sources)} of them")
+        if self.rows is not None and not 0 <= self.rows[0] < self.rows[1]:
+            raise EntryError(f"ArrayDataset: expected rows (first, end) with 0 <= first < end, got {self.rows}")
 
     def describe(self) -> str:
         if self.make is not None:
@@ -67,53 +71,72 @@ class ArrayDataset(Dataset):
         n = len(images)
         if n == 0:
             raise DataError(f"{self.describe()}: holds no images")
-        targets = np.full(n, UNKNOWN, dtype=np.int64) if labels is None else np.asarray(labels, dtype=np.int64)
-        if targets.shape != (n,):
-            raise DataError(f"{self.describe()}: expected {n} labels, got shape {targets.shape}")
+        if labels is not None and np.shape(labels) != (n,):
+            raise DataError(f"{self.describe()}: expected {n} labels, got shape {np.shape(labels)}")
+        unknown = np.full(n, UNKNOWN, dtype=np.int64)
+        targets = unknown if labels is None else checked_labels(labels, self.describe(), self.num_classes)
         most = max(1, _HASHED_BYTES // max(1, images[0].nbytes))
         hashed = images if n <= most else images[np.linspace(0, n - 1, most).astype(np.int64)]
+        loader = _ArrayLoader(reopen, self.rows)
         return Samples(
             ids=_numbered(n),
             targets=targets,
-            load=_ArrayLoader(reopen, self.rows),
+            load=loader,
             fingerprint=fingerprint_of(
-                str(images.shape), targets.tobytes(), np.ascontiguousarray(hashed).data.tobytes()
+                str(images.shape), targets.tobytes(), np.ascontiguousarray(hashed).data.cast("B")
             ),
             label_space="own",
             num_classes=self.num_classes,
+            read=lambda index: np.ascontiguousarray(loader.raw[index]).tobytes(),
         )
+
+    def stamp(self, data_roots: Sequence[Path]) -> str | None:
+        if self.make is not None:
+            return None
+        place = self._place(data_roots)
+        pixels = place if place.suffix in (".npz", ".npy") else place / self.files[0]
+        named = place / self.files[1]
+        read = [pixels, named] if pixels != place and named.exists() else [pixels]
+        return f"{[(str(path.resolve()), *file_state(path)) for path in read]}{self.rows}"
+
+    def _place(self, data_roots: Sequence[Path]) -> Path:
+        if self.path is not None:
+            return Path(self.path).expanduser()
+        assert self.name is not None
+        return find(self.name, self.also, data_roots, "data.npy and labels.npy, or an .npz file", self.source)
 
     def _arrays(self, data_roots: Sequence[Path]) -> tuple[Callable[[], np.ndarray], np.ndarray | None]:
         """A function that returns all images, and the labels (None if there are none)."""
         if self.make is not None:
-            images, labels = self.make()
+            try:
+                images, labels = self.make()
+            except DataError:
+                raise
+            except (Exception, SystemExit) as error:  # a function of a registry file: whatever it raises
+                raise DataError(f"{self.describe()} failed: {type(error).__name__}: {error}") from error
             return lambda: images, labels
-        if self.path is not None:
-            place = Path(self.path).expanduser()
-        else:
-            assert self.name is not None
-            place = find(self.name, self.also, data_roots, "data.npy and labels.npy, or an .npz file", self.source)
+        place = self._place(data_roots)
         try:
             if place.suffix == ".npz":
-                with np.load(place, allow_pickle=False) as both:
-                    images, labels = both["images"], both.get("labels")
+                both = load_npz(place, ("images", "labels"))
+                images, labels = both["images"], both.get("labels")
                 return lambda: images, labels
             pixels = place if place.suffix == ".npy" else place / self.files[0]
             named = place / self.files[1]
-            labels = np.load(named, allow_pickle=False) if pixels != place and named.exists() else None
+            labels = load_npy(named) if pixels != place and named.exists() else None
             state = pixels.stat()
             # Time and size are part of the cache key, so a file that was replaced is mapped anew.
             reopen = partial(_mapped, pixels, state.st_mtime_ns, state.st_size)
             reopen()  # a damaged file fails here, and not at its first image
             return reopen, labels
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except UNREADABLE as error:
             raise DataError(f"{place}: expected images and labels as arrays: {error}") from error
 
 
 @lru_cache(maxsize=16)
 def _mapped(path: Path, changed_ns: int, size: int) -> np.ndarray:
     """The array of an .npy file as a memory map. Each map holds its file open, so only the last few are kept."""
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    return load_npy(path, mapped=True)
 
 
 @lru_cache(maxsize=64)

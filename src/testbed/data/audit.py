@@ -28,10 +28,15 @@ class Findings:
     names: str  # how class folders are named: wnids, integers or names; empty where folders are no classes
     per_class: dict[str, int] = field(repr=False)  # class name -> images
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is worth knowing, and no fault of the data
+    unusable: str = ""  # why no model can be measured on these images
 
 
 def look_over(
-    samples: Samples, classes: Sequence[int] | None = None, rows: Sequence[int] | np.ndarray | None = None
+    samples: Samples,
+    classes: Sequence[int] | None = None,
+    rows: Sequence[int] | np.ndarray | None = None,
+    part: bool = False,
 ) -> Findings:
     """Class names, counts and problems, from the list of images alone: no file is opened.
 
@@ -39,6 +44,8 @@ def look_over(
     none where the number of classes is not known.
     rows: the images that a setting takes; only these are counted. Problems are looked for in the whole dataset, since
     a class folder outside of `rows` can still shift all labels.
+    part: `rows` were chosen by hand. Classes without an image are then no fault of the data but of the choice: they are
+    counted in `rows` alone, and noted.
     """
     labels = samples.targets if rows is None else samples.targets[np.asarray(rows, dtype=np.int64)]
     counts = Counter(labels[labels >= 0].tolist())
@@ -46,8 +53,13 @@ def look_over(
     wnids = dict(enumerate(imagenet_wnids())) if samples.label_space == "imagenet" else {}
     name_of = wnids | {label: folder for folder, label in folders.items()}
     per_class = {name_of.get(label, str(label)): counts[label] for label in sorted(counts)}
-    problems = [*_name_problems(folders, samples, classes), *_missing(samples, classes)]
-    return Findings(len(labels), _kind(list(folders)), per_class, tuple(problems))
+    problems = _name_problems(folders, samples, classes)
+    notes = [samples.left_out] if samples.left_out else []
+    if part:
+        notes += [f"{text} (in the rows it takes)" for text in _missing(samples, labels, classes)]
+    else:
+        problems += _missing(samples, samples.targets, classes)
+    return Findings(len(labels), _kind(list(folders)), per_class, tuple(problems), tuple(notes))
 
 
 def _class_folders(samples: Samples) -> dict[str, int]:
@@ -79,7 +91,9 @@ def _name_problems(folders: Mapping[str, int], samples: Samples, classes: Sequen
     for what, fits in (("wnids", _WNID.fullmatch), ("integers", str.isdecimal)):
         others = [n for n in names if not fits(n)]
         if 0 < len(others) < len(names) / 2:  # with a minority of misfits the wnids or integers were meant
-            return [f"{_some(others)} among classes that are {what}: all of them now count in the order of their names"]
+            return [
+                f"{some_of(others)} among classes that are {what}: all of them now count in the order of their names"
+            ]
     return _unpadded(names)
 
 
@@ -102,15 +116,16 @@ def _unpadded(names: Sequence[str]) -> list[str]:
     return []
 
 
-def _missing(samples: Samples, classes: Sequence[int] | None) -> list[str]:
-    """A warning that names the expected classes without an image; none for a dataset without labels."""
-    present = set(samples.targets[samples.targets >= 0].tolist())
+def _missing(samples: Samples, labels: np.ndarray, classes: Sequence[int] | None) -> list[str]:
+    """A warning that names the expected classes that are not in `labels`; none for a dataset without labels."""
+    present = set(labels[labels >= 0].tolist())
     expected = range(samples.num_classes or 0) if classes is None else classes
     wnids = imagenet_wnids() if samples.label_space == "imagenet" else None
-    absent = [wnids[label] if wnids else f"class {label}" for label in expected if label not in present]
+    name_of = dict(enumerate(wnids)) if wnids else {}
+    absent = [name_of.get(label, f"class {label}") for label in expected if label not in present]
     if not present:
         return []
-    return [f"{len(absent)} of {len(expected)} classes have no image: {_some(absent)}"] if absent else []
+    return [f"{len(absent)} of {len(expected)} classes have no image: {some_of(absent)}"] if absent else []
 
 
 def uneven(per_class: dict[str, int]) -> str:
@@ -124,10 +139,11 @@ def uneven(per_class: dict[str, int]) -> str:
     others = [f"{name} has {n}" for name, n in per_class.items() if n != usual]
     if not others or classes_with_usual < 0.95 * len(per_class):
         return ""
-    return f"{_some(others)} images, the other classes {usual}"
+    return f"{some_of(others)} images, the other classes {usual}"
 
 
-def _some(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 

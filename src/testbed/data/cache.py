@@ -1,8 +1,9 @@
 """A disk cache of prepared images, so that a picture is decoded and resized once for all models and settings.
 
-There is one folder per (dataset, transforms): a flat file of uint8 pixels and a checksum per image. An image counts
-as present only if its checksum agrees; after a torn write it is prepared again. Files are written with pwrite rather
-than through a memory map: a full disk then raises an error instead of killing the process.
+There is one folder per (dataset, transforms): a flat file of uint8 pixels, a checksum per image, and the digest of the
+file it was made from. An image counts as present only if its checksum agrees; after a torn write it is prepared again.
+Files are written with pwrite rather than through a memory map: a full disk then raises an error instead of killing the
+process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-_PIXELS, _CHECKSUMS, _INFO = "pixels.u8", "checksums.u32", "info.json"
+_PIXELS, _CHECKSUMS, _DIGESTS, _INFO = "pixels.u8", "checksums.u32", "digests.sha256", "info.json"
+_DIGEST_BYTES = 32
 
 
 class PreparedCache:
@@ -30,9 +32,12 @@ class PreparedCache:
         self._seed = zlib.crc32(repr(shape).encode())  # an image stored in another shape fails its checksum
         self._pixels = os.open(folder / _PIXELS, os.O_RDWR | os.O_CREAT, 0o644)
         self._checksums = os.open(folder / _CHECKSUMS, os.O_RDWR | os.O_CREAT, 0o644)
+        self._digests = os.open(folder / _DIGESTS, os.O_RDWR | os.O_CREAT, 0o644)
         os.ftruncate(self._checksums, 4 * n_images)
+        os.ftruncate(self._digests, _DIGEST_BYTES * n_images)
         self.full = False  # set when the disk is full: from then on nothing is written
-        self.close = weakref.finalize(self, _close, self._pixels, self._checksums)  # also runs on garbage collection
+        # Also runs on garbage collection.
+        self.close = weakref.finalize(self, _close, self._pixels, self._checksums, self._digests)
 
     def get(self, index: int) -> np.ndarray | None:
         """A copy of the image, or None where it is not stored or damaged."""
@@ -44,14 +49,20 @@ class PreparedCache:
             return None
         return data.reshape(self._shape).copy()  # perturbations may write to it
 
-    def put(self, index: int, image: np.ndarray) -> None:
+    def digest(self, index: int) -> bytes | None:
+        """That of the file from which the stored image was made; None where it is not known."""
+        stored = os.pread(self._digests, _DIGEST_BYTES, _DIGEST_BYTES * index)
+        return stored if any(stored) else None
+
+    def put(self, index: int, image: np.ndarray, digest: bytes = b"") -> None:
         """Store an image. One of another shape, or any image on a full disk, is silently not stored."""
         if self.full or image.shape != self._shape:
             return
         data = image.tobytes()
         try:
-            # Pixels first: if the process dies in between, the old checksum does not fit the new pixels.
+            # The checksum last: if the process dies in between, the old one does not fit the new pixels.
             os.pwrite(self._pixels, data, self._bytes * index)
+            os.pwrite(self._digests, digest.ljust(_DIGEST_BYTES, b"\0"), _DIGEST_BYTES * index)
             os.pwrite(self._checksums, _checksum(data, self._seed), 4 * index)
         except OSError:
             self.full = True
@@ -101,7 +112,7 @@ def reopen_cache(root: Path, key: str, n_images: int, budget_bytes: int) -> Prep
 
 
 def _folder(root: Path, key: str) -> Path:
-    return root / hashlib.sha256(key.encode()).hexdigest()[:24]
+    return root / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
 def _make_room(root: Path, room: int, keep: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from testbed.data.fetch import PAUSE_S, Remote, fetch, gigabytes
 from testbed.data.locate import MissingData, data_roots, is_there
+from testbed.data.regular import regular
 from testbed.data.samples import Dataset
 from testbed.data.unpack import DamagedArchive, find_inside, is_archive, unpack
 from testbed.errors import DataError
@@ -70,7 +71,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(regular(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(entries, dict):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from testbed.data.images import EXTENSIONS, picture_samples
+from testbed.data.images import EXTENSIONS, OTHER_PICTURES, FileState, picture_samples
 from testbed.data.labels import class_indices
-from testbed.data.locate import find
+from testbed.data.locate import MissingData, find
 from testbed.data.samples import UNKNOWN, Dataset, Samples
 from testbed.errors import DataError, EntryError
 
@@ -52,20 +53,31 @@ class StandardDataset(Dataset):
 
     def open(self, data_roots: Sequence[Path]) -> Samples:
         root = self._locate(data_roots)
-        files = sorted(walk_images(root))
+        others: Counter[str] = Counter()
+        files = sorted(walk_images(root, others))
+        left_out = left_out_in_words(others)
         named = dict(self.classes or ())
         if named:
             files = [file for file in files if file[0].split("/", 1)[0] in named]
         if not files:
             wanted = f" such as {next(iter(named))}" if named else ""
-            raise DataError(f"no images in {root}: expected class folders{wanted} with jpg, png, ... files in them")
-        ids = [relative for relative, _, _ in files]
+            raise DataError(
+                f"no images in {root}: expected class folders{wanted} with jpg, png, ... files in them"
+                + (f"; {left_out}" if left_out else "")
+            )
+        ids = [relative for relative, _ in files]
         targets, space, num_classes = self._targets(ids, root)
-        newest = max(changed for _, _, changed in files)
-        sizes, salt = [size for _, size, _ in files], f"{root.resolve()}:{newest}"
+        states = [state for _, state in files]
         labelled = self.labels != "none" and bool((targets >= 0).any())
         return picture_samples(
-            root, ids, targets, sizes, salt, label_space=space, num_classes=num_classes, folders_are_classes=labelled
+            root,
+            ids,
+            targets,
+            states,
+            label_space=space,
+            num_classes=num_classes,
+            folders_are_classes=labelled,
+            left_out=left_out,
         )
 
     def _locate(self, data_roots: Sequence[Path]) -> Path:
@@ -77,7 +89,7 @@ class StandardDataset(Dataset):
         if root.is_file():
             raise DataError(f"dataset folder {root} is a file, expected a folder; manifest:FILE.csv reads a list")
         if not root.is_dir():
-            raise DataError(f"dataset folder {root} does not exist: expected class folders with images")
+            raise MissingData(f"dataset folder {root} does not exist: expected class folders with images")
         return root
 
     def _targets(self, ids: list[str], root: Path) -> tuple[np.ndarray, str, int | None]:
@@ -101,13 +113,15 @@ class StandardDataset(Dataset):
         return np.array([indices[c] for c in classes], dtype=np.int64), space, num_classes
 
 
-def walk_images(root: Path) -> list[tuple[str, int, int]]:
-    """(path relative to `root` with /, size in bytes, modification time in ns) of every image below `root`.
+def walk_images(root: Path, others: Counter[str] | None = None) -> list[tuple[str, FileState]]:
+    """(path relative to `root` with /, size and times) of every image below `root`.
+
+    Pictures of kinds that are not read are counted in `others`, by their endings.
 
     Links to folders are followed, unless they lead back to a folder on the way to them. A broken link to a picture is
     listed with size 0; reading it raises an error that names it.
     """
-    pictures: list[tuple[str, int, int]] = []
+    pictures: list[tuple[str, FileState]] = []
     # (path from root, path on disk, folders in which links were followed on the way there)
     pending: list[tuple[str, str, tuple[str, ...]]] = [("", str(root), ())]
     while pending:
@@ -117,9 +131,19 @@ def walk_images(root: Path) -> list[tuple[str, int, int]]:
                 new_trail = (*trail, os.path.realpath(folder)) if entry.is_symlink() else trail
                 if new_trail is trail or not _leads_back(entry.path, new_trail):
                     pending.append((f"{prefix}{entry.name}/", entry.path, new_trail))
-            elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.name[0] != ".":
-                pictures.append((prefix + entry.name, *_size_and_time(entry)))
+                continue
+            ending = os.path.splitext(entry.name)[1].lower()
+            if ending in EXTENSIONS and entry.name[0] != ".":
+                pictures.append((prefix + entry.name, _state_of(entry)))
+            elif others is not None and ending in OTHER_PICTURES and entry.name[0] != ".":
+                others[ending] += 1
     return pictures
+
+
+def left_out_in_words(others: Counter[str]) -> str:
+    """The pictures that are not read, as one line; nothing where there are none."""
+    counts = ", ".join(f"{n} {ending}" for ending, n in sorted(others.items()))
+    return f"{counts} left out: only {', '.join(sorted(EXTENSIONS))} are read" if counts else ""
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -143,9 +167,9 @@ def _leads_back(link: str, folders: Sequence[str]) -> bool:
     return any(os.path.commonpath((target, folder)) == target for folder in folders)
 
 
-def _size_and_time(entry: os.DirEntry[str]) -> tuple[int, int]:
+def _state_of(entry: os.DirEntry[str]) -> FileState:
     try:
         stat = entry.stat()
     except OSError:
-        return 0, 0
-    return stat.st_size, stat.st_mtime_ns
+        return FileState(0, 0, 0)
+    return FileState(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

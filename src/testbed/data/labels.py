@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from testbed.data.samples import UNKNOWN
 from testbed.errors import DataError, EntryError
 
 _WNID = re.compile(r"n\d{8}")
-_NUMBER = re.compile(r"-?\d+(\.\d*)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_NO_NUMBER = frozenset(("nan", "na", "n/a", "none", "null", "inf", "+inf", "-inf", "-nan", "infinity", "-infinity"))
 _HIGHEST = 2**31 - 1
 
 
@@ -82,6 +86,31 @@ def imagenet_columns(classes: tuple[str, ...] | str) -> tuple[int, ...]:
     wnids = timm_wnids(classes) if isinstance(classes, str) else classes
     place = {wnid: column for column, wnid in enumerate(wnids)}
     return tuple(place.get(wnid, UNKNOWN) for wnid in imagenet_wnids())
+
+
+def checked_labels(values: Any, where: str, num_classes: int | None = None) -> np.ndarray:
+    """Labels as int64: whole numbers from 0 on, below `num_classes` if that is given, or UNKNOWN for no label.
+
+    Every label that is a number comes in through here. numpy alone would make -9223372036854775808 of NaN and 3 of 3.7.
+    """
+    given = np.asarray(values)
+    most = _HIGHEST if num_classes is None else num_classes - 1
+    expected = f"{where}: expected labels that are whole numbers from 0 to {most}, or {UNKNOWN} for no label"
+    if given.dtype.kind not in "biuf":
+        raise DataError(f"{expected}, got {given.dtype} values{_first(given)}")
+    # Written as a negation, since comparisons with NaN are false.
+    wrong = ~((given >= UNKNOWN) & (given <= most))
+    if given.dtype.kind == "f":
+        wrong |= given != np.floor(given)
+    if wrong.any():
+        place = int(np.flatnonzero(wrong.ravel())[0])
+        raise DataError(f"{expected}, got {given.ravel()[place]} for image {place}")
+    return given.astype(np.int64)
+
+
+def _first(values: np.ndarray) -> str:
+    text = str(values.ravel()[0]) if values.size else ""
+    return f" such as {text[:40]!r}" if text else ""
 
 
 def class_indices(
@@ -157,8 +186,10 @@ def _integers(places: Mapping[str, str]) -> dict[str, int]:
 
 def _refuse_misfits(places: Mapping[str, str]) -> None:
     """Refuse negative and fractional numbers, and single names among wnids or integers: they are mistakes."""
+    numbered = any(name.isdecimal() for name in places)
     for name, place in places.items():
-        if _NUMBER.fullmatch(name) and not name.isdecimal():
+        # "nan" alone may be a bread; among numbers it is a label that somebody's program did not have.
+        if not name.isdecimal() and (_NUMBER.fullmatch(name) or (numbered and name.lower() in _NO_NUMBER)):
             raise DataError(f"{place}: expected class numbers 0, 1, 2, ... or nothing for no label, got {name}")
     for what, fits in (("ImageNet wnids", _WNID.fullmatch), ("class numbers", str.isdecimal)):
         others = [n for n in places if not fits(n)]

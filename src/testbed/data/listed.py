@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from testbed.data.folders import walk_images
+from testbed.data.folders import left_out_in_words, walk_images
 from testbed.data.images import picture_samples
 from testbed.data.locate import find
+from testbed.data.regular import regular
 from testbed.data.samples import Dataset, Samples
 from testbed.errors import DataError
+
+_MOST_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -46,23 +50,21 @@ class ListedDataset(Dataset):
     def open(self, data_roots: Sequence[Path]) -> Samples:
         root = find(self.name, self.also, data_roots, f"a folder with pictures and {self.listing}", self.source)
         label = self._labels(root / self.listing)
-        files = [
-            (path, size, time) for path, size, time in sorted(walk_images(root)) if _label_of(path, label) is not None
-        ]
+        others: Counter[str] = Counter()
+        files = [file for file in sorted(walk_images(root, others)) if _label_of(file[0], label) is not None]
         if not files:
             raise DataError(f"{root}: none of the pictures listed in {self.listing} is there")
-        ids = [path for path, _, _ in files]
+        ids = [path for path, _ in files]
         targets = np.array([_label_of(path, label) for path in ids], dtype=np.int64)
-        newest = max(changed for _, _, changed in files)
-        sizes, salt = [size for _, size, _ in files], f"{root.resolve()}:{newest}"
-        return picture_samples(root, ids, targets, sizes, salt)
+        states = [state for _, state in files]
+        return picture_samples(root, ids, targets, states, left_out=left_out_in_words(others))
 
     def _labels(self, path: Path) -> dict[str, int]:
         """Labels by the path in the listing, and by its file name without the ending."""
         try:
-            with path.open(newline="", encoding="utf-8-sig") as file:
+            with regular(path).open(newline="", encoding="utf-8-sig") as file:
                 rows = [row for row in csv.reader(file, delimiter=self.separator) if row]
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise DataError(f"list of labels {path} cannot be read: {getattr(error, 'strerror', error)}") from error
         picture, word = self.columns
         if isinstance(picture, str) and isinstance(word, str):
@@ -74,13 +76,21 @@ class ListedDataset(Dataset):
         labels: dict[str, int] = {}
         for row in rows:
             try:
-                label = int(row[word]) if known is None else known[row[word]]  # type: ignore[index]
+                label = _number(row[word]) if known is None else known[row[word]]  # type: ignore[index]
                 named = row[picture]  # type: ignore[index]
             except (IndexError, ValueError, KeyError):
                 what = "a picture and the number of its class" if known is None else "a picture and one of the classes"
                 raise DataError(f"{path}: expected {what}, got {self.separator.join(row)!r}") from None
             labels[named] = labels[_stem(named)] = label
         return labels
+
+
+def _number(text: str) -> int:
+    """A class number. int() alone would take -5 and 1_0, and fail on thousands of digits with another error."""
+    word = text.strip()
+    if not word.isdecimal() or len(word) > _MOST_DIGITS:
+        raise ValueError(word)
+    return int(word)
 
 
 def _stem(path: str) -> str:

@@ -6,14 +6,15 @@ import csv
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from testbed.data.images import picture_samples
+from testbed.data.images import file_state, picture_samples
 from testbed.data.labels import class_indices
-from testbed.data.samples import UNKNOWN, Dataset, Samples
+from testbed.data.regular import regular
+from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
 from testbed.errors import DataError
 
 _JOINT = re.compile(r"[;+]")
@@ -42,11 +43,18 @@ class ManifestDataset(Dataset):
         ids, base = [row.image for row in rows], path.parent
         missing = next((i for i in ids if not os.path.isfile(base / i)), None)
         if missing is not None:
-            raise DataError(f"{path}: lists {missing}, but there is no such file below {base}")
+            there = "it is no regular file" if os.path.exists(base / missing) else f"there is no such file below {base}"
+            raise DataError(f"{path}: lists {missing}, but {there}")
         indices, space, num_classes = _indices(rows, self.labels, path)
         targets = np.array([indices[row.labels[0]] if row.labels else UNKNOWN for row in rows], dtype=np.int64)
-        sizes, salt = [(base / i).stat().st_size for i in ids], f"{path.resolve()}:{path.stat().st_mtime_ns}"
-        return picture_samples(base, ids, targets, sizes, salt, label_space=space, num_classes=num_classes)
+        states = [file_state(base / i) for i in ids]
+        samples = picture_samples(base, ids, targets, states, listing=path, label_space=space, num_classes=num_classes)
+        several = {row.image: [indices[n] for n in row.labels] for row in rows if len(row.labels) > 1}
+        if not several:
+            return samples
+        # The metric counts further labels too. Earlier programs knew only the first of each picture.
+        first = samples.fingerprint
+        return replace(samples, fingerprint=fingerprint_of(first, repr(several)), older_fingerprints=(first,))
 
     def several_labels(self) -> dict[str, tuple[int, ...]]:
         """Image -> all of its labels, for the pictures that have more than one."""
@@ -89,7 +97,7 @@ def _read_cells(path: Path) -> list[tuple[int, list[str]]]:
     """(line number, cells) of each line that is not blank."""
     try:
         # utf-8-sig: spreadsheet programs write a byte order mark, which would become part of the first column's name.
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with regular(path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, skipinitialspace=True)
             return [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -95,9 +95,11 @@ def chosen_rows(
 
 def places_in(class_sublist: Sequence[int], targets: np.ndarray) -> np.ndarray:
     """The place of each label in the list; UNKNOWN for a label that is not in it."""
-    place = np.full(max(max(class_sublist), int(targets.max(initial=0))) + 1, UNKNOWN, dtype=np.int64)
-    place[list(class_sublist)] = np.arange(len(class_sublist))
-    return np.where(targets >= 0, place[targets], UNKNOWN)
+    # Looked up in the sorted list: a table with a place for every possible label could take all memory.
+    classes = np.asarray(class_sublist, dtype=np.int64)
+    order = np.argsort(classes, kind="stable")
+    near = np.minimum(np.searchsorted(classes[order], targets), len(classes) - 1)
+    return np.where(classes[order][near] == targets, order[near], UNKNOWN)
 
 
 def even_sample(targets: np.ndarray, limit: int) -> np.ndarray:

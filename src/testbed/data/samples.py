@@ -27,6 +27,10 @@ class Samples:
     num_classes: int | None = None  # how many columns the labels need; None where only the metric knows
     folders_are_classes: bool = False  # the first folder of an id gave its label
     cache_salt: str = ""  # path and times of the files: tells two copies of the data on this machine apart
+    left_out: str = ""  # pictures that lie among the others and are not read, in words
+    older_fingerprints: tuple[str, ...] = ()  # what earlier programs called the same data
+    newest_ns: int = 0  # latest modification time of files whose sizes stand in for their contents; 0 without such
+    read: Callable[[int], bytes] | None = None  # index -> the stored bytes of an image, for testbed.data.content
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -45,12 +49,20 @@ class Dataset(ABC):
     def describe(self) -> str:
         """One short phrase for lists and provenance."""
 
+    def stamp(self, data_roots: Sequence[Path]) -> str | None:
+        """Path, size and times of the files, where opening reads all of them: the same stamp, the same fingerprint.
 
-def fingerprint_of(*parts: bytes | str) -> str:
+        None where opening only lists files, so that a stamp would save nothing, or where there are no files.
+        """
+        return None
+
+
+def fingerprint_of(*parts: bytes | memoryview | str) -> str:
     """A digest of the parts as 32 hexadecimal digits, the same on every machine."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        # Names of files need not be UTF-8: the bytes they have on disk are taken.
+        data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
         # Each part after its length: otherwise ("ab", "c") and ("a", "bc") would have one digest.
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.errors import EntryError
+from testbed.data.images import MOST_PIXELS
+from testbed.errors import EntryError, ImageError
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+_MOST_SIDE = 10_000  # in pixels; a square of that side takes 300 MB
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class StandardTransform:
             sides = value if isinstance(value, tuple) else (value,)
             if value is not None and not all(isinstance(s, int) and s >= 1 for s in sides):
                 raise EntryError(f"StandardTransform: {label} must be at least 1, got {value!r}")
+            if value is not None and max(sides) > _MOST_SIDE:
+                raise EntryError(f"StandardTransform: {label} must be at most {_MOST_SIDE}, got {value!r}")
 
     def __call__(self, image: Any) -> Any:
         image = self._resized(image)
@@ -65,6 +69,11 @@ class StandardTransform:
             new_width, new_height = int(size * width / height), size
         if (new_width, new_height) == (width, height):
             return image
+        if new_width * new_height > MOST_PIXELS:  # a line of pixels as long as a thousand pictures
+            raise ImageError(
+                f"expected at most {MOST_PIXELS:,} pixels after the resize, got {new_width} x {new_height} "
+                f"from a picture of {width} x {height}"
+            )
         return image.resize((new_width, new_height), Image.Resampling[self.interpolation.upper()])
 
 
@@ -73,6 +82,10 @@ class CropBorder:
     """Cut `pixels` off every side (ObjectNet's red frame is 2 pixels wide)."""
 
     pixels: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pixels, int) or not 0 <= self.pixels <= _MOST_SIDE:
+            raise EntryError(f"CropBorder: pixels must be from 0 to {_MOST_SIDE}, got {self.pixels!r}")
 
     def __call__(self, image: Any) -> Any:
         width, height = image.size

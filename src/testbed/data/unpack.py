@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import shutil
 import tarfile
 import zipfile
 import zlib
@@ -19,6 +20,9 @@ _DAMAGED = (
     *(lzma.LZMAError, zlib.error, EOFError, OverflowError),
 )
 _BLOCK = 1 << 20
+# What an archive may unpack to: pictures hardly compress, labels and lists by a factor of ten or twenty.
+_MOST_RATIO = 100
+_ALWAYS = 1 << 26  # bytes; small archives of text compress by more
 
 
 class DamagedArchive(DataError):
@@ -32,7 +36,8 @@ def is_archive(name: str) -> bool:
 def unpack(archive: Path, folder: Path, leave_out: Sequence[str] = ()) -> None:
     """Unpack a tar or zip file into `folder`, except for members below a folder named in `leave_out`.
 
-    An archive with an absolute path, a `..`, a link that leads out of the folder, or a device is refused.
+    An archive with an absolute path, a `..`, a link that leads out of the folder, or a device is refused; so is one
+    that unpacks to a hundred times its size, or to more than the disk has room for.
     """
     try:
         if archive.suffix.lower() == ".zip":
@@ -50,14 +55,17 @@ def unpack(archive: Path, folder: Path, leave_out: Sequence[str] = ()) -> None:
         # Only errors of the disk have an errno; gzip and bz2 raise a bare OSError for damaged data.
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise DamagedArchive(f"{archive} is damaged and cannot be unpacked: {type(error).__name__}: {error}") from error
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DamagedArchive(f"{archive} is damaged and cannot be unpacked: {told}") from error
 
 
 def _unpack_tar(archive: tarfile.TarFile, folder: Path, leave_out: Sequence[str]) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise DataError("unpacking a tar file safely needs Python 3.11.4 or later")
+    size = _Size(Path(str(archive.name)))
     for member in _shown(archive, str(archive.name)):
         _check(member.name, str(archive.name))
+        size.add(member.size)
         if not _left_out(member.name, leave_out):
             archive.extract(member, folder, filter="data")
             archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep a million of them in memory
@@ -78,12 +86,38 @@ def _check_end(archive: tarfile.TarFile, stream: Any) -> None:
 
 
 def _unpack_zip(archive: zipfile.ZipFile, folder: Path, leave_out: Sequence[str]) -> None:
+    size = _Size(Path(str(archive.filename)))
+    for member in archive.infolist():  # before anything is written: zipfile reads no more of a member than it declares
+        size.add(member.file_size)
+    size.check_room(folder)
     for member in _shown(archive.infolist(), str(archive.filename)):
         _check(member.filename, str(archive.filename))
         if member.flag_bits & 1:
             raise DataError(f"{archive.filename} needs a password: unpack it by hand")
         if not _left_out(member.filename, leave_out):
             archive.extract(member, folder)  # zipfile writes a link as a small text file, so it cannot lead out
+
+
+class _Size:
+    """How much an archive declares to hold, compared with its own size as members are added."""
+
+    def __init__(self, archive: Path) -> None:
+        self._archive = archive
+        self._bytes = 0
+        self._most = max(_MOST_RATIO * archive.stat().st_size, _ALWAYS)
+
+    def add(self, size: int) -> None:
+        self._bytes += size + tarfile.BLOCKSIZE  # the block of its name: a million empty files are something, too
+        if self._bytes > self._most:
+            raise DataError(
+                f"{self._archive} was refused: it unpacks to more than {self._most:,} bytes, too many for its size"
+            )
+
+    def check_room(self, folder: Path) -> None:
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        free = shutil.disk_usage(there).free
+        if self._bytes > free:
+            raise DataError(f"no room to unpack {self._archive}: it needs {self._bytes:,} bytes, {free:,} are free")
 
 
 def _shown(members: Any, archive: str) -> Any:

@@ -5,22 +5,66 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from testbed.data.regular import regular
 from testbed.errors import StoreError
+
+# Of a file name that is made from a name. File systems stand 255; two of them, an ending and more must fit in that.
+_LONGEST = 100
+_ASIDE = re.compile(r"\..+\.(?:(?P<machine>[0-9a-f]{8})-)?(?P<pid>[0-9]{1,10})")
 
 
 def safe_name(name: str) -> str:
-    """A file name for a model or setting. Two names may give the same one: add something where it must be unique."""
-    return re.sub(r"[^A-Za-z0-9._+@=-]", "_", name)
+    """A file name for a model or setting. Two names may give the same one: add something where it must be unique.
+
+    It is never `..` or hidden, and not too long for a file system: a long name is cut and ends in a digest of itself.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._+@=-]", "_", name)
+    safe = re.sub(r"^\.+", lambda dots: "_" * len(dots[0]), safe) or "_"
+    if len(safe) <= _LONGEST:
+        return safe
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{safe[: _LONGEST - len(digest) - 1]}-{digest}"
+
+
+# A spreadsheet takes a cell that begins so for a formula, and runs it.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def csv_text(cell: Any) -> Any:
+    """A cell of a CSV table. Text that a spreadsheet would run as a formula gets a ' before it; numbers stay numbers.
+
+    `from_csv_text` takes the ' away again.
+    """
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) and not _is_number(cell) else cell
+
+
+def from_csv_text(cell: str) -> str:
+    """The text that `csv_text` made the cell of."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _is_number(text: str) -> bool:
+    """Whether a spreadsheet shows the text as it is: a number, or one with its error (-0.30 ± 0.01)."""
+    try:
+        for part in text.split(" ± "):
+            float(part)
+    except ValueError:
+        return False
+    return True
 
 
 def write_aside(path: Path, write: Callable[[Path], None]) -> None:
     """Call write(temporary path), then rename it to `path`: an existing file is whole, even after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")  # in the same folder: a rename cannot cross disks
+    # In the same folder: a rename cannot cross disks. The name tells who writes it, for testbed.store.sweeping.
+    aside = path.with_name(f".{path.name}.{this_machine()}-{os.getpid()}")
     try:
         write(aside)
         with aside.open("rb") as file:
@@ -28,6 +72,18 @@ def write_aside(path: Path, write: Callable[[Path], None]) -> None:
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+@cache
+def this_machine() -> str:
+    """Eight digits that tell this machine from others that share a folder with it."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def aside_written_by(name: str) -> tuple[str, int] | None:
+    """(machine, process) of a temporary file of `write_aside`, by its name; the machine is empty in older names."""
+    match = _ASIDE.fullmatch(name)
+    return (match["machine"] or "", int(match["pid"])) if match else None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -50,5 +106,5 @@ def writing_to(place: Path) -> Iterator[None]:
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -61,4 +62,15 @@ def _is_hashable(value: object) -> bool:
 
 def call_by_name(function: Callable[..., Any], names: frozenset[str], **offered: Any) -> Any:
     """Call `function` with those of the offered arguments that are in `names`."""
-    return function(**{name: value for name, value in offered.items() if name in names})
+    with exits_refused(getattr(function, "__name__", None) or type(function).__name__):
+        return function(**{name: value for name, value in offered.items() if name in names})
+
+
+@contextmanager
+def exits_refused(name: str) -> Iterator[None]:
+    """Around a function of a registry file: `sys.exit` in it fails its entry, and does not end the command."""
+    try:
+        yield
+    except SystemExit as error:
+        told = f"{name} called sys.exit({error.code!r}): expected it to return or raise an error"
+        raise EntryError(told) from error

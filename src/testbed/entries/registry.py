@@ -22,6 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+from testbed.data.regular import regular
+from testbed.entries.checks import check_name
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.errors import EntryError, TestbedError, UnknownName, near_names
@@ -182,7 +184,7 @@ class Registry:
 def _mentions(path: Path, name: str) -> bool:
     """Whether a file contains the name as a string. A broken file cannot be asked for its entries."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = regular(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
     return f'"{name}"' in text or f"'{name}'" in text
@@ -194,7 +196,7 @@ def _one_line(error: BaseException, path: Path) -> str:
         return f"SyntaxError: {error.msg} (line {error.lineno})"
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     kind = "" if isinstance(error, TestbedError) else f"{type(error).__name__}: "
-    return f"{kind}{error}" + (f" (line {lines[-1]})" if lines else "")
+    return " ".join(f"{kind}{error}".split()) + (f" (line {lines[-1]})" if lines else "")
 
 
 # ---- what plug-in files call -----------------------------------------------------------------------------
@@ -249,6 +251,7 @@ def add_group(
     """
     if kind not in PARTS:
         raise EntryError(f"group '{name}': kind must be models or eval_settings, got {kind!r}")
+    check_name("group", name)
     registry = _loading()
     shelf: Shelf[Any] = registry.models if kind == "models" else registry.eval_settings
     if name in shelf.groups or name in shelf.entries:
@@ -262,7 +265,7 @@ def add_group(
 
 def load_module(path: str | os.PathLike[str]) -> ModuleType:
     """Load a Python file as a module, by its path. Plug-in files load their `_helper.py` with it."""
-    path = Path(path)
+    path = regular(path)
     # The checksum keeps files of the same name in two registry folders apart.
     name = f"testbed_plugin_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -275,7 +278,7 @@ def load_module(path: str | os.PathLike[str]) -> ModuleType:
 def metadata(origin: str, name: str) -> Any:
     """The JSON file `metadata/<name>` of the registry folder that holds the plug-in file `origin`."""
     path = Path(origin).resolve().parents[1] / "metadata" / name
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(regular(path).read_text(encoding="utf-8"))
 
 
 # ---- which folders ---------------------------------------------------------------------------------------
@@ -311,5 +314,5 @@ def load_registry(extra: Sequence[str] = (), parts: Sequence[str] = PARTS) -> Re
                 if callable(offered):
                     offered()
         except (Exception, SystemExit) as error:
-            registry.broken[Path(point.value)] = f"{type(error).__name__}: {error}"
+            registry.broken[Path(point.value)] = " ".join(f"{type(error).__name__}: {error}".split())
     return registry

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from testbed.data import autoeval
@@ -28,8 +29,9 @@ from testbed.metrics.multilabel import SeveralLabels
 if TYPE_CHECKING:
     from testbed.entries.registry import Registry
 
-_ROWS = re.compile(r"(?P<ranges>\d+-\d+(,\d+-\d+)*)@(?P<setting>.+)")
+_ROWS = re.compile(r"(?P<ranges>[0-9]{1,18}-[0-9]{1,18}(,[0-9]{1,18}-[0-9]{1,18})*)@(?P<setting>.+)")
 _MOST_STRAYS = 5  # named in a warning
+_MOST_ROWS = 20_000_000  # where the size of the setting is not declared; ImageNet-21k has 14 million images
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,15 @@ def _rows(name: str, text: str, registry: Registry) -> EvalSetting:
     """The setting after the @, on some of its images alone. Each image keeps the noise that it has in the whole set."""
     ranges, over = _parted(text)
     base = registry.runnable(over)
-    rows = [row for first, end in ranges for row in range(first, end)]
     listed = base.idx_subsample_list
-    # With a class_sublist the number of rows is known only once the data is open, so the range is not checked here.
-    most = len(listed) if listed is not None else base.size if base.class_sublist is None else None
-    if most is not None and max(rows) >= most:
-        raise EntryError(f"'{name}': expected rows from 0 to {most}, the images of '{over}', got {max(rows) + 1}")
+    # With a class_sublist the number of rows is known only once the data is open: the bound here is a rough one.
+    size = len(listed) if listed is not None else base.size if base.class_sublist is None else None
+    last = max(end for _, end in ranges)
+    if size is not None and last > size:
+        raise EntryError(f"'{name}': expected rows from 0 to {size}, the images of '{over}', got {last}")
+    if size is None and last > _MOST_ROWS:
+        raise EntryError(f"'{name}': expected rows from 0 to at most {_MOST_ROWS}, got {last}")
+    rows = [row for first, end in ranges for row in range(first, end)]  # only now: a list of any length fits in a word
     return replace(
         base,
         name=name,
@@ -119,6 +124,10 @@ def _parted(text: str) -> tuple[list[tuple[int, int]], str]:
     ranges = [(int(first), int(end)) for first, end in pairs]
     if match is None or any(first >= end for first, end in ranges):
         raise EntryError(f"'rows:{text}': expected rows:FIRST-END@SETTING such as rows:0-1000@val, the end left out")
+    # A row that is taken twice would count twice, with an interval that is too narrow.
+    for (_, end), (first, _) in pairwise(sorted(ranges)):
+        if first < end:
+            raise EntryError(f"'rows:{text}': expected ranges that do not overlap, got row {first} twice")
     return ranges, match["setting"]
 
 
