@@ -10,7 +10,8 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from stored_results import add, again, chunk, claim, completed, evaluations
+from stored_results import add, again, chunk, claim, completed, evaluations, results
+from testbed.metrics.estimate import ACCURACY, Estimate
 from testbed.store import schema
 from testbed.store.database import STALE_AFTER_S, Busy
 
@@ -184,3 +185,95 @@ def test_names_are_entered_once(store):
     assert store.ensure_eval_setting("s", 1, size=10) != store.ensure_eval_setting("s", 2)
     with store.reading() as connection:
         assert connection.execute(sa.select(schema.models.c.arch, schema.models.c.tags)).all() == [("arch", ["tag"])]
+
+
+WRITES = {
+    "chunk": lambda store, id_: store.record_chunk(id_, **chunk(4)),
+    "forget chunks": lambda store, id_: store.forget_chunks(id_),
+    "place": lambda store, id_: store.move_logits(id_, "elsewhere.npy"),
+    "failure": lambda store, id_: store.fail(id_, "its parts are gone"),
+    "result": lambda store, id_: store.complete(id_, {"top1": Estimate(1.0)}),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+@pytest.mark.parametrize("since", ["taken over", "finished by the other", "begun anew by the other", "removed"])
+def test_run_that_slept_writes_nothing_about_a_pair_that_is_no_longer_its_own(store, other, what, since):
+    held = claim(other)
+    change_run(store, other.run_id, heartbeat_at=time.time() - STALE_AFTER_S - 1)
+    if since == "removed":
+        with store.writing() as connection:
+            connection.execute(schema.evaluations.delete())
+    else:
+        taken = claim(store, resumable=since != "begun anew by the other")
+        if since == "finished by the other":
+            store.complete(taken.evaluation_id, {"top1": Estimate(50.0)})
+    other.heartbeat()  # it lives again, and that alone gives it nothing back
+    before = everything(store)
+    with pytest.raises(Busy, match="taken over by another run while this one was silent"):
+        WRITES[what](other, held.evaluation_id)
+    assert everything(store) == before
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_run_that_slept_goes_on_with_what_it_still_holds(store, other, what):
+    change_run(store, other.run_id, heartbeat_at=time.time() - STALE_AFTER_S - 1)
+    assert store.living_runs() == {store.run_id}
+    other.heartbeat()
+    assert store.living_runs() == {store.run_id, other.run_id}
+    WRITES[what](other, claim(other).evaluation_id)
+    with store.reading() as connection:
+        assert connection.execute(sa.select(schema.evaluations.c.run_id)).scalars().all() == [other.run_id]
+
+
+def everything(store):
+    with store.reading() as connection:
+        tables = (schema.evaluations, schema.chunks, schema.metrics)
+        return [sorted(map(repr, connection.execute(sa.select(table)))) for table in tables]
+
+
+def test_chunks_of_another_run_are_inherited_and_own_ones_are_not(store, other):
+    assert not claim(other, logits_path="a.npy").inherited
+    other.end_run()
+    resumed = claim(store, logits_path="b.npy")
+    assert (resumed.logits_path, resumed.inherited) == ("a.npy", True)
+    store.move_logits(resumed.evaluation_id, "b.npy")
+    again_claimed = claim(store, logits_path="c.npy")
+    assert (again_claimed.logits_path, again_claimed.inherited) == ("b.npy", False)
+
+
+@pytest.mark.parametrize(
+    ("left", "cleared"),
+    [("nothing", True), ("chunk", False), ("other version", False), ("other variant", False), ("not asked for", False)],
+)
+def test_failure_beside_a_finished_result_is_cleared_unless_it_has_chunks(store, left, cleared):
+    """As older programs left it when a run woke up whose pairs had been taken over."""
+    store.begin_run()
+    add(store)
+    place = {"other version": {"version": 2}, "other variant": {"variant": "limit=3"}}.get(left, {})
+    failed = claim(store, **place).evaluation_id
+    if left == "chunk":
+        store.record_chunk(failed, **chunk())
+    store.fail(failed, "[Errno 2] No such file or directory")
+    store.clear_failures([] if left == "not asked for" else [("m", "s", 1)], "")
+    assert [e.status for e in evaluations(store)].count("failed") == (not cleared)
+    assert completed(store, "m", "s")
+
+
+def test_newest_evaluation_is_the_last_one_that_began_or_0(store):
+    assert store.newest_evaluation() == 0
+    store.begin_run()
+    first, second = claim(store, "m"), claim(store, "n")
+    assert first.evaluation_id < second.evaluation_id == store.newest_evaluation()
+
+
+def test_a_pair_that_nobody_began_is_inherited_from_nobody(store):
+    store.begin_run()
+    held = claim(store, logits_path="logits/s/m.npy")
+    assert (held.done, held.inherited, held.abandoned) == ((), False, None)
+
+
+def test_a_metric_keeps_its_unit_and_one_without_has_none(store):
+    store.begin_run()
+    add(store, metrics={"top1": Estimate(50.0, kind=ACCURACY), "count": Estimate(3.0)})
+    assert {n.metric: n.unit for n in results(store)} == {"top1": "%", "count": None}

@@ -74,6 +74,22 @@ def test_arrays_with_pickled_objects_are_not_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_chunks_with_pickled_objects_are_not_joined(tmp_path):
+    target = tmp_path / "m-1.npy"
+    starts = write_parts(files.parts_folder(target), 5, logits=LOGITS)
+    np.savez(files.part_path(files.parts_folder(target), 5), logits=LOGITS[5:].astype(object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        files.assemble(files.parts_folder(target), starts, 10, target, "float32")
+    assert not target.exists()
+
+
+def test_a_chunk_that_is_gone_already_may_be_removed(tmp_path):
+    write_parts(tmp_path / "m-1.parts", 5, logits=LOGITS)
+    for _ in range(2):
+        files.remove_part(tmp_path / "m-1.parts", 0)
+    assert [path.name for path in tmp_path.rglob("*.npz")] == [files.part_path(tmp_path, 5).name]
+
+
 def test_write_aside_leaves_nothing_behind_on_failure(tmp_path):
     path = tmp_path / "new" / "file.txt"
 
@@ -157,7 +173,14 @@ def test_removal_takes_extras_and_parts_along_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "safe"),
-    [("resnet50", "resnet50"), ("timm:a/b c", "timm_a_b_c"), ("../x", ".._x"), ("m@w+1=2", "m@w+1=2"), ("ü~", "__")],
+    [
+        ("resnet50", "resnet50"),
+        ("timm:a/b c", "timm_a_b_c"),
+        ("../x", "___x"),
+        ("..", "__"),
+        ("m@w+1=2", "m@w+1=2"),
+        ("ü~", "__"),
+    ],
 )
 def test_file_names_hold_no_path(name, safe):
     assert writing.safe_name(name) == safe

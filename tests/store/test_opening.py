@@ -13,7 +13,7 @@ from stored_results import add, again, every_number, results
 from testbed.errors import StoreError
 from testbed.store import schema
 from testbed.store.names import model_names
-from testbed.store.opening import database_place, open_store
+from testbed.store.opening import database_place, is_there, open_store
 
 
 def refusal(*arguments, **how):
@@ -62,12 +62,18 @@ def test_unknown_kind_of_database_is_refused_and_the_password_not_shown():
 
 
 def test_only_a_run_makes_a_database(tmp_path):
-    path = tmp_path / "sub" / "results.db"
+    path = tmp_path / "sub" / "folder" / "results.db"
     expected = f"there is no results database {path} yet: run eval.py first, or name one with --db"
     assert refusal(str(path)) == expected
-    assert not path.parent.exists()
+    assert not path.parent.parent.exists()
     open_store(str(path), create=True)
     assert model_names(open_store(str(path))) == []
+
+
+def test_only_a_file_can_be_known_to_be_missing(store, tmp_path):
+    assert is_there(store.engine.url.database)
+    assert not is_there(str(tmp_path / "other.db"))
+    assert is_there("postgresql+psycopg://user@host/name")
 
 
 def test_file_that_is_no_database_is_refused_and_left_alone(tmp_path):

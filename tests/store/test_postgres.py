@@ -171,7 +171,7 @@ def test_steps_that_fail_change_nothing(store, monkeypatch):
 
     monkeypatch.setattr(schema, "SCHEMA_VERSION", first + 2)
     monkeypatch.setattr(schema, "MIGRATIONS", {**schema.MIGRATIONS, first: rename_column, first + 1: fail})
-    with pytest.raises(StoreError, match=r"cannot be opened: .*no_such_table"):
+    with pytest.raises(StoreError, match=r"cannot be written: .*no_such_table"):
         again(store)
     columns = {c["name"] for c in sa.inspect(store.engine).get_columns("metrics")}
     assert "ci_low" in columns and set(sa.inspect(store.engine).get_view_names()) == set(schema.VIEWS)

@@ -8,20 +8,23 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from testbed.entries.checks import MOST_LETTERS_OF_A_METRIC, check_text, shortened
 from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
 from testbed.store import schema
+from testbed.store.masking import MASK, masked, masked_command
 
 HEARTBEAT_S = 5.0
+METRIC = "metrics_fn"  # among the functions whose digests a result keeps
 STALE_AFTER_S = 60.0  # a run on another machine that has been silent this long is taken for dead
 
 
@@ -39,6 +42,7 @@ class Work:
     samples_path: str = ""
     dtype: str | None = None  # that it is computed in
     logits_path: str | None = None
+    functions: Mapping[str, str] = field(default_factory=dict)  # digests of what computes it
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class Claim:
     evaluation_id: int
     chunk_size: int
     done: tuple[tuple[int, int], ...]
-    logits_path: str | None = None  # where its logits go: that of the earlier run, whose chunks lie beside it
+    logits_path: str | None = None  # where its logits go; for chunks of an earlier run, where these lie beside
+    inherited: bool = False  # the chunks are of another run, which may wake up and write there once more
     abandoned: str | None = None  # the same of an evaluation that could not be gone on with; its parts may be removed
 
 
@@ -56,27 +61,41 @@ class Busy(StoreError):
     """Another living run is at work on the same pair."""
 
 
+class TakenOver(Busy):
+    """Another run has taken the pair over while this one slept: nothing about it is this run's to write any more."""
+
+
 class Store:
     """A results database and the folder its logits files lie in."""
 
-    def __init__(self, engine: sa.Engine, folder: Path, where: str) -> None:
+    def __init__(self, engine: sa.Engine, folder: Path, where: str, read_only: bool = False) -> None:
         self.engine = engine
         self.folder = folder
         self.where = where
+        self.read_only = read_only
         self.run_id: str | None = None
-        self._last_beat = 0.0
+        self._last_beat = -math.inf
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        with self.engine.connect() as connection:
-            yield connection
+        try:
+            with self.engine.connect() as connection:
+                yield connection
+        except sa.exc.DatabaseError as error:  # a damaged file, a server that is gone
+            raise StoreError(f"{self.where} cannot be read: {reason(error)}") from error
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
+        if self.read_only:
+            raise StoreError(
+                f"{self.where} is read-only: expected a file and a folder that you may write; copy the folder, or name "
+                "another database with --db"
+            )
         try:
             with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
                 yield connection
-        except sa.exc.OperationalError as error:
+        except (sa.exc.OperationalError, sa.exc.InternalError, sa.exc.ProgrammingError, sa.exc.DataError) as error:
+            # Locked, full, without the right to write, a text that it does not take.
             raise StoreError(f"{self.where} cannot be written: {reason(error)}") from error
 
     # ---- runs --------------------------------------------------------------------------------------------
@@ -87,21 +106,33 @@ class Store:
             id=self.run_id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            command=" ".join(sys.argv),
+            command=masked_command(sys.argv),
             started_at=now(),
             heartbeat_at=time.time(),
         )
         with self.writing() as connection:
             connection.execute(schema.runs.insert().values(**row))
 
+    def mask_commands(self) -> None:
+        """Take passwords out of the commands of earlier runs, which older programs stored as they were typed."""
+        r = schema.runs
+        typed = sa.and_(r.c.command.like("%://%:%@%"), ~r.c.command.like(f"%:{MASK}@%"))
+        with self.reading() as connection:
+            stored = connection.execute(sa.select(r.c.id, r.c.command).where(typed)).all()
+        changed = [(id_, masked(command)) for id_, command in stored if masked(command) != command]
+        if changed:
+            with self.writing() as connection:
+                for id_, command in changed:
+                    connection.execute(r.update().where(r.c.id == id_).values(command=command))
+
     def heartbeat(self) -> None:
         """Tell other runs that this one lives; cheap enough to be called at every turn of a loop."""
-        if time.time() - self._last_beat < HEARTBEAT_S:
+        if time.monotonic() - self._last_beat < HEARTBEAT_S:  # a clock that is set back must not silence it
             return
-        self._last_beat = time.time()
+        self._last_beat = time.monotonic()
         with self.writing() as connection:
             update = schema.runs.update().where(schema.runs.c.id == self.run_id)
-            connection.execute(update.values(heartbeat_at=self._last_beat))
+            connection.execute(update.values(heartbeat_at=time.time()))
 
     def end_run(self) -> None:
         with self.writing() as connection:
@@ -129,7 +160,17 @@ class Store:
         values = {"tags": [], "created_at": now(), **values}
         return self._ensure(schema.eval_settings, {"name": name, "version": version}, values)
 
+    def check_length(self, name: str) -> None:
+        """Refuse a name that this database cannot hold. SQLite holds any; a string such as folder:PATH may be long."""
+        most = schema.models.c.name.type.length  # type: ignore[attr-defined]
+        if self.engine.dialect.name != "sqlite" and len(name) > most:
+            raise StoreError(
+                f"{self.where} holds names of at most {most} letters, {shortened(name)} has {len(name)}: use a shorter "
+                "path, or a database in a file"
+            )
+
     def _ensure(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+        self.check_length(key["name"])
         where = sa.and_(*(table.c[k] == v for k, v in key.items()))
         with self.writing() as connection:
             known = connection.execute(sa.select(table.c.id).where(where)).scalar()
@@ -151,8 +192,8 @@ class Store:
     ) -> Claim:
         """Take hold of a pair: continue what a dead or failed run left, or begin anew.
 
-        An unfinished evaluation is continued where data, number of images and precision are the same; chunks of two
-        precisions must not be joined.
+        An unfinished evaluation is continued where data, number of images, precision and functions are the same; chunks
+        of two precisions must not be joined.
         """
         e = schema.evaluations
         mine = sa.and_(
@@ -169,6 +210,7 @@ class Store:
                     self.refuse_if_alive(connection, left["run_id"])
                 before = (left["dataset_fingerprint"], left["n_images"], left["dtype"])
                 same = before == (work.fingerprint, work.n_images, work.dtype)
+                same = same and _same_functions((left["provenance"] or {}).get("functions"), work.functions)
                 if resumable and same and left["chunk_size"]:
                     values: dict[str, Any] = dict(status="running", run_id=self.run_id, error=None)
                     # A pair that failed before it was run has no rows.
@@ -178,7 +220,8 @@ class Store:
                     c = schema.chunks.c
                     done = connection.execute(sa.select(c.start, c.stop).where(c.evaluation_id == left["id"]))
                     chunks = tuple((r.start, r.stop) for r in done)
-                    return Claim(left["id"], left["chunk_size"], chunks, values["logits_path"])
+                    inherited = bool(left["logits_path"]) and left["run_id"] != self.run_id
+                    return Claim(left["id"], left["chunk_size"], chunks, values["logits_path"], inherited)
                 connection.execute(e.delete().where(e.c.id == left["id"]))
             values = dict(
                 model_id=model_id,
@@ -193,18 +236,22 @@ class Store:
                 samples_path=work.samples_path,
                 logits_path=work.logits_path,
                 dtype=work.dtype,
+                provenance={"functions": dict(work.functions)} if work.functions else None,
                 created_at=now(),
             )
             inserted = connection.execute(e.insert().values(**values)).inserted_primary_key
             assert inserted is not None
             abandoned = left["logits_path"] if left else None
-            return Claim(int(inserted[0]), work.chunk_size, (), work.logits_path, abandoned)
+            return Claim(int(inserted[0]), work.chunk_size, (), work.logits_path, abandoned=abandoned)
 
     def living_runs(self) -> set[str]:
         """Ids of the runs that are at work."""
         with self.reading() as connection:
             runs = connection.execute(sa.select(schema.runs).where(schema.runs.c.ended_at.is_(None))).mappings()
             return {run["id"] for run in runs if _lives(run)}
+
+    def has_other_living_runs(self) -> bool:
+        return bool(self.living_runs() - {self.run_id})
 
     def refuse_if_alive(self, connection: sa.Connection, run_id: str | None) -> None:
         """Raises Busy where a run that is not this one holds the evaluation and lives."""
@@ -214,19 +261,53 @@ class Store:
         if run is not None and run["ended_at"] is None and _lives(run):
             raise Busy(f"under way in another run ({run['host']}, process {run['pid']})")
 
+    def _held(self, connection: sa.Connection, evaluation_id: int) -> Mapping[Any, Any]:
+        """The row of an evaluation that this run still holds, read in the transaction that is about to change it.
+
+        Writers take turns, so that no other run can take it over between this look and the change. A run that was
+        silent for long finds here that its pair was taken over, removed, or brought to its end.
+        """
+        e = schema.evaluations
+        row = connection.execute(sa.select(e).where(e.c.id == evaluation_id)).mappings().first()
+        if row is None or row["run_id"] != self.run_id or row["complete"]:
+            raise TakenOver("taken over by another run while this one was silent")
+        return row
+
+    def newest_evaluation(self) -> int:
+        """The highest number that an evaluation has been given; 0 where there is none."""
+        with self.reading() as connection:
+            return connection.execute(sa.select(sa.func.max(schema.evaluations.c.id))).scalar() or 0
+
+    def logits_path(self, evaluation_id: int) -> str | None:
+        """Where the logits of an evaluation go, as its row has it now."""
+        e = schema.evaluations
+        with self.reading() as connection:
+            return connection.execute(sa.select(e.c.logits_path).where(e.c.id == evaluation_id)).scalar()
+
+    def move_logits(self, evaluation_id: int, logits_path: str) -> None:
+        """The logits of an evaluation that this run holds, and the chunks beside them, lie here from now on."""
+        e = schema.evaluations
+        with self.writing() as connection:
+            self._held(connection, evaluation_id)
+            connection.execute(e.update().where(e.c.id == evaluation_id).values(logits_path=logits_path))
+
     def record_chunk(self, evaluation_id: int, **facts: Any) -> None:
         """One finished chunk: start, stop, seconds, device, bad_rows, weights_sha256.
 
-        It replaces an earlier record of the chunk, whose file was lost.
+        It replaces earlier records of its rows, whose files were lost. Raises TakenOver, as all that follow, where
+        the evaluation is another run's by now.
         """
         c = schema.chunks
         with self.writing() as connection:
-            connection.execute(c.delete().where(c.c.evaluation_id == evaluation_id, c.c.start == facts["start"]))
+            self._held(connection, evaluation_id)
+            same_rows = sa.and_(c.c.start < facts["stop"], c.c.stop > facts["start"])
+            connection.execute(c.delete().where(c.c.evaluation_id == evaluation_id, same_rows))
             connection.execute(c.insert().values(evaluation_id=evaluation_id, **facts))
 
     def forget_chunks(self, evaluation_id: int) -> None:
         """The next run of the pair begins anew."""
         with self.writing() as connection:
+            self._held(connection, evaluation_id)
             connection.execute(schema.chunks.delete().where(schema.chunks.c.evaluation_id == evaluation_id))
 
     def chunk_facts(self, evaluation_id: int) -> list[dict[str, Any]]:
@@ -241,7 +322,7 @@ class Store:
         """
         e = schema.evaluations
         with self.writing() as connection:
-            row = connection.execute(sa.select(e).where(e.c.id == evaluation_id)).mappings().one()
+            row = self._held(connection, evaluation_id)
             earlier = sa.and_(
                 e.c.model_id == row["model_id"],
                 e.c.eval_setting_id == row["eval_setting_id"],
@@ -257,9 +338,16 @@ class Store:
             self._replace_metrics(connection, evaluation_id, metrics)
         return [path for path in orphans if path]
 
-    def replace_metrics(self, evaluation_id: int, metrics: Mapping[str, Estimate]) -> None:
+    def replace_metrics(self, evaluation_id: int, metrics: Mapping[str, Estimate], digest: str | None = None) -> None:
+        """Other numbers for an evaluation, by the metrics function of that digest."""
+        e = schema.evaluations
         with self.writing() as connection:
             self._replace_metrics(connection, evaluation_id, metrics)
+            if digest is not None:
+                of_this = e.c.id == evaluation_id
+                facts = dict(connection.execute(sa.select(e.c.provenance).where(of_this)).scalar_one() or {})
+                facts["functions"] = {**(facts.get("functions") or {}), METRIC: digest}
+                connection.execute(e.update().where(of_this).values(provenance=facts))
 
     def _replace_metrics(self, connection: sa.Connection, evaluation_id: int, metrics: Mapping[str, Estimate]) -> None:
         table = schema.metrics
@@ -267,7 +355,7 @@ class Store:
         rows = [
             dict(
                 evaluation_id=evaluation_id,
-                name=name,
+                name=check_text("metric", name, MOST_LETTERS_OF_A_METRIC),
                 position=i,
                 value=_number(m.value),
                 ci_low=_number(m.ci_low),
@@ -286,8 +374,41 @@ class Store:
     def fail(self, evaluation_id: int, error: str) -> None:
         e = schema.evaluations
         with self.writing() as connection:
-            values = dict(status="failed", error=error, finished_at=now())
+            self._held(connection, evaluation_id)
+            # A message may quote the name of a file that is no UTF-8.
+            told = error.encode("utf-8", "backslashreplace").decode("utf-8")
+            values = dict(status="failed", error=told, finished_at=now())
             connection.execute(e.update().where(e.c.id == evaluation_id).values(**values))
+
+    def clear_failures(self, pairs: Collection[tuple[str, str, int]], variant: str) -> None:
+        """Remove failures that stand beside the finished result of the same pair (model, setting, version).
+
+        Older programs left such rows when a run woke up after another had taken over its pairs. A failed attempt that
+        has finished chunks stays: the command that made it goes on from there.
+        """
+        e, m, s = schema.evaluations, schema.models, schema.eval_settings
+        done = e.alias()
+        same = [done.c[name] == e.c[name] for name in ("model_id", "eval_setting_id", "variant", "source")]
+        failures = (
+            sa.select(e.c.id, m.c.name, s.c.name, s.c.version)
+            .join(m, m.c.id == e.c.model_id)
+            .join(s, s.c.id == e.c.eval_setting_id)
+            .where(e.c.status == "failed", e.c.variant == variant, e.c.source == "own")
+            .where(sa.exists().where(*same, done.c.complete))
+            .where(~sa.exists().where(schema.chunks.c.evaluation_id == e.c.id))
+        )
+        with self.reading() as connection:
+            ids = [row[0] for row in connection.execute(failures) if tuple(row[1:]) in pairs]
+        if ids:
+            with self.writing() as connection:  # one may have been claimed for another try in the meantime
+                connection.execute(e.delete().where(e.c.id.in_(ids), e.c.status == "failed"))
+
+
+def _same_functions(before: Mapping[str, str] | None, today: Mapping[str, str]) -> bool:
+    """Whether chunks were computed by today's functions; the metric comes after them. Unknown ones are the same."""
+    if not before or not today:
+        return True
+    return all(before.get(kind) == today.get(kind) for kind in {*before, *today} - {METRIC})
 
 
 def _number(value: Any) -> float | None:
@@ -295,17 +416,24 @@ def _number(value: Any) -> float | None:
     return None if value is None or math.isnan(value) else float(value)
 
 
+def process_lives(pid: int) -> bool:
+    """Whether a process of this machine is there."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def _lives(run: Mapping[Any, Any]) -> bool:
-    if run["host"] == socket.gethostname():
-        try:
-            os.kill(run["pid"], 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
+    """The one place that compares the clocks of machines: heartbeats are told in each machine's own time."""
+    if run["host"] == socket.gethostname() and not process_lives(run["pid"]):
+        return False
     return time.time() - run["heartbeat_at"] < STALE_AFTER_S
 
 
 def reason(error: Exception) -> str:
-    """What the driver says, in one line and without SQLAlchemy's own additions."""
-    return " ".join(str(getattr(error, "orig", None) or error).split())
+    """What the driver says, in one line, without SQLAlchemy's own additions and without a password."""
+    return masked(" ".join(str(getattr(error, "orig", None) or error).split()))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from testbed.metrics.estimate import Estimate, MetricKind
 
-OWN = "own"  # the source of what was computed here
+OWN = "own"  # the source of what has outputs: computed here, or imported with its logits
 
 
 class Number(NamedTuple):
@@ -53,6 +53,9 @@ class Provenance:
     logits_dtype: str | None = None
     weights_files: Mapping[str, str] = field(default_factory=dict)  # path -> sha256
     arrays_sha256: Mapping[str, str] = field(default_factory=dict)  # logits and recorded arrays
+    content: str | None = None  # digest of the images' bytes: testbed.data.content
+    choice: str | None = None  # digest of the declared choice of rows and classes
+    functions: Mapping[str, str] = field(default_factory=dict)  # digests of what entries compute with, by kind
     model_transform: str | None = None
     normalization: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)  # of packages
@@ -64,11 +67,33 @@ class Provenance:
         known: dict[str, Any] = {}
         other: dict[str, Any] = {}
         for name, value in (stored or {}).items():
-            if name not in cls.__dataclass_fields__:
+            if name not in cls.__dataclass_fields__ or name == "other":
                 other[name] = value
             elif value is not None:
                 known[name] = tuple(value) if isinstance(value, list) else value  # JSON knows no tuples
         return cls(**known, other={name: value for name, value in other.items() if value is not None})
+
+    @classmethod
+    def problem(cls, stored: Mapping[str, Any]) -> str:
+        """What is wrong with the fields of somebody else's provenance; empty where they are as ours."""
+        for name, (kind, inner) in _SHAPES.items():
+            value = stored.get(name)
+            if value is None:
+                continue
+            items = [*value, *value.values()] if isinstance(value, dict) else value
+            if not isinstance(value, kind) or (kind is not str and not all(isinstance(i, inner) for i in items)):
+                return f"expected {_IN_WORDS[kind]} as {name} of the provenance, got {type(value).__name__}"
+        return ""
+
+
+# Field of the provenance -> what JSON gives for it, and what is in that.
+_SHAPES: dict[str, tuple[type, type]] = {
+    "bad_rows": (list, int),
+    "recorded": (list, str),
+    **dict.fromkeys(("rotation_head", "weights_files", "arrays_sha256", "versions"), (dict, str)),
+    **dict.fromkeys(("checkpoint", "logits_dtype", "model_transform", "normalization"), (str, str)),
+}
+_IN_WORDS: dict[type, str] = {list: "a list", dict: "an object of texts", str: "text"}
 
 
 @dataclass(frozen=True)
@@ -81,11 +106,11 @@ class Evaluation:
     # ---- which of several ----
     variant: str  # "" for the whole setting with seed 0; else such as limit=500 or seed=3
     version: int  # of the setting; 0 for published results
-    source: str  # own, or where the result was published
+    source: str  # own, also of imported logits; or where the result was published
     superseded: bool  # a newer version of the setting has a completed evaluation of the same variant and source
     shadowed: bool  # published, and there is an own one of the same model, setting and variant
     # ---- its state ----
-    status: str  # completed, running or failed
+    status: str  # completed, running or failed; damaged: completed, but its files are not whole any more
     error: str | None
     warning: str | None
     n_images: int
@@ -94,6 +119,7 @@ class Evaluation:
     # ---- its files, below the results folder ----
     logits_path: str | None
     logits_sha256: str | None
+    logits_bytes: int | None
     samples_path: str | None
     derived_from_id: int | None  # the evaluation whose logits it reads
     # ---- how it was made ----
@@ -123,6 +149,13 @@ class Evaluation:
         return self.source != OWN
 
     @property
+    def imported(self) -> str:
+        """Where its outputs were imported from; empty for what was computed here."""
+        # Older programs noted only that they were.
+        place = self.provenance.other.get("imported")
+        return "" if not place else str(place) if place is not True else "elsewhere"
+
+    @property
     def label(self) -> str:
         """What it is, for titles and messages: model, setting, and whatever sets it apart."""
         return f"{self.model} on {self.eval_setting}{self.apart}"
@@ -131,6 +164,7 @@ class Evaluation:
     def apart(self) -> str:
         """What tells it from an own run of the whole setting, in brackets; mostly nothing."""
         marks = [f"published: {self.source}"] if self.published else []
+        marks += ["imported"] if self.imported else []
         marks += [self.variant] if self.variant else []
         marks += [f"version {self.version}, superseded"] if self.superseded else []
         return f" ({', '.join(marks)})" if marks else ""

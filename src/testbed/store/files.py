@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import struct
 import uuid
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +18,12 @@ from testbed.data.rows import Rows
 from testbed.data.writing import safe_name, sha256_of, write_aside
 from testbed.errors import StoreError
 
-# What numpy raises for a file that is missing, torn or something else.
-UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile)
+# What numpy and zipfile raise for a file that is missing, torn or something else: flipped bytes may look like an
+# unknown compression, an encrypted file or an array of any shape.
+UNREADABLE = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError, SyntaxError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 
 
 def new_logits_path(model: str, setting: str) -> str:
@@ -27,8 +35,11 @@ def new_logits_path(model: str, setting: str) -> str:
 
 
 def save_rows(path: Path, rows: Rows) -> None:
-    if path.is_file():
-        return
+    """Once: its name tells what is in it. A file that cannot be read, or holds other rows, is written anew."""
+    with suppress(StoreError):
+        stored = load_rows(path)
+        if all(np.array_equal(getattr(stored, name), getattr(rows, name)) for name in ("ids", "targets", "indices")):
+            return
 
     def write(aside: Path) -> None:
         with aside.open("wb") as file:
@@ -41,7 +52,7 @@ def load_rows(path: Path) -> Rows:
     try:
         with np.load(path, allow_pickle=False) as stored:
             return Rows(stored["ids"], stored["targets"], stored["indices"])
-    except (*UNREADABLE, KeyError) as error:
+    except UNREADABLE as error:
         raise StoreError(f"sample list {path} cannot be read: {error}") from error
 
 
@@ -73,6 +84,49 @@ def part_holds(path: Path, names: Iterable[str]) -> bool:
             return set(names) <= set(stored.files)
     except UNREADABLE:
         return False
+
+
+def link_parts(source: Path, target: Path, starts: Iterable[int]) -> None:
+    """These chunks under a second name in another folder; one whose file is lost is left out.
+
+    Links, so that no byte is copied, and so that a file which replaces the first one later is not seen here.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    for start in starts:
+        try:
+            os.link(part_path(source, start), part_path(target, start))
+        except FileNotFoundError:
+            continue
+        except OSError:  # a file system without links
+            shutil.copy2(part_path(source, start), part_path(target, start))
+
+
+def remove_part(folder: Path, start: int) -> None:
+    """One chunk, and the folder where it was the last."""
+    part_path(folder, start).unlink(missing_ok=True)
+    try:
+        folder.rmdir()
+    except OSError:
+        pass
+
+
+def part_problem(path: Path, n_rows: int, names: Iterable[str] = ()) -> str:
+    """Why a finished chunk cannot be taken up again; empty where it can.
+
+    All of it is read: the format keeps a checksum of every array, which is compared at its end.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            missing = sorted({"logits", *names} - set(stored.files))
+            if missing:
+                return f"it has no {missing[0]}"
+            lengths = {name: len(stored[name]) for name in stored.files}
+    except FileNotFoundError:
+        return "it is missing"
+    except UNREADABLE as error:
+        return f"it cannot be read: {error}"
+    wrong = next((n for n in lengths.values() if n != n_rows), n_rows)
+    return "" if wrong == n_rows else f"expected {n_rows} rows, it has {wrong}"
 
 
 def assemble(folder: Path, starts: Iterable[int], n_rows: int, target: Path, dtype: str) -> dict[str, str]:
@@ -127,6 +181,27 @@ def load_logits(path: Path) -> np.ndarray:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except UNREADABLE as error:
         raise StoreError(f"logits file {path} cannot be read: {error}") from error
+
+
+def declared_bytes(path: Path) -> int:
+    """The size that the header of an .npy file promises; -1 where it has none."""
+    try:
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    except UNREADABLE:
+        return -1  # a file that is shorter than its header says cannot be mapped either
+    return int(mapped.offset) + mapped.nbytes if isinstance(mapped, np.memmap) else path.stat().st_size
+
+
+_digests: dict[tuple[str, int, int], str] = {}  # of files that this process has read to the end
+
+
+def known_sha256(path: Path, again: bool = False) -> str:
+    """The checksum of a file, computed once per process for each state (size and time) of it."""
+    state = path.stat()
+    key = (str(path), state.st_size, state.st_mtime_ns)
+    if again or key not in _digests:
+        _digests[key] = sha256_of(path)
+    return _digests[key]
 
 
 def remove_logits(folder: Path, relative: str) -> None:

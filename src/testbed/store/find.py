@@ -129,9 +129,13 @@ class State(NamedTuple):
     model: str
     eval_setting: str
     variant: str
-    status: str  # completed, running or failed
+    status: str  # completed, damaged, running or failed
     run_id: str | None
     error: str | None
+    id: int
+    derived_from_id: int | None
+    logits_path: str | None
+    logits_bytes: int | None
 
 
 def states(store: Store) -> list[State]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from testbed.data import writing
 from testbed.errors import StoreError, UnknownName, near_names
-from testbed.store import files, schema
+from testbed.store import damage, files, schema
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import EVERY, every_evaluation, find, nothing_found
@@ -114,20 +113,12 @@ def _must_exist(store: Store, table: sa.Table, kind: str, name: str) -> None:
 
 
 def verify(store: Store) -> Iterator[tuple[Evaluation, str]]:
-    """(evaluation, problem) for each completed evaluation; the problem is empty where its files are whole."""
+    """(evaluation, problem) for each completed evaluation; the problem is empty where its files are whole.
+
+    What is not whole is marked as damaged, and what is whole again no longer is.
+    """
     for evaluation in find(store, variant=EVERY, version=EVERY, source=OWN):
         if evaluation.logits_path:
-            yield evaluation, _problem(store, evaluation)
-
-
-def _problem(store: Store, evaluation: Evaluation) -> str:
-    assert evaluation.logits_path is not None and evaluation.samples_path is not None
-    path = store.folder / evaluation.logits_path
-    for name, sha256 in {"logits": evaluation.logits_sha256, **evaluation.provenance.arrays_sha256}.items():
-        array = files.array_path(path, name)
-        if not array.is_file():
-            return f"{array} is missing"
-        if writing.sha256_of(array) != sha256:
-            return f"{array} has changed since it was written"
-    rows = store.folder / evaluation.samples_path
-    return "" if rows.is_file() else f"{rows} is missing"
+            problem = damage.problem_of(store.folder, evaluation, again=True)
+            damage.mark(store, evaluation, problem)
+            yield evaluation, problem

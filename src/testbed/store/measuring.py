@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 
 from testbed.data.rows import Rows, chosen_rows
+from testbed.data.samples import UNKNOWN
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.functions import call_by_name
 from testbed.entries.model import Model
 from testbed.entries.registry import Registry
 from testbed.errors import DataError, EntryError, StoreError
 from testbed.metrics.accuracy import FULL_PREDICTION
-from testbed.metrics.estimate import Estimate
+from testbed.metrics.estimate import Estimate, as_number
 from testbed.stats.intervals import bootstrap_rows
 from testbed.store import files
+from testbed.store.damage import refuse_damaged
 from testbed.store.database import Store
 from testbed.store.evaluation import Evaluation
 from testbed.store.find import evaluation_by_id
@@ -30,17 +32,18 @@ _BOOTSTRAP_ELEMENTS = 10_000_000  # larger logits get no interval for a metric t
 def outputs_of(store: Store, registry: Registry, evaluation: Evaluation) -> Outputs:
     """The stored outputs of an evaluation. Those of a derived one are rows and columns of its parent's."""
     if evaluation.logits_path:
-        return read_outputs(store.folder, evaluation)
+        return read_outputs(store, evaluation)
     if evaluation.derived_from_id is None:
         raise StoreError(f"{evaluation.label} has no logits")
     parent = evaluation_by_id(store, evaluation.derived_from_id)
     return derive(outputs_of(store, registry, parent), registry.eval_setting(evaluation.eval_setting))
 
 
-def read_outputs(folder: Path, evaluation: Evaluation) -> Outputs:
-    """From the evaluation's own files. Logits stay mapped; images that could not be read are left out."""
+def read_outputs(store: Store, evaluation: Evaluation) -> Outputs:
+    """From the evaluation's own files, if they are whole. Logits stay mapped; unreadable images are left out."""
     assert evaluation.logits_path is not None and evaluation.samples_path is not None
-    return outputs_in(folder, evaluation.logits_path, evaluation.samples_path, evaluation.provenance.bad_rows)
+    refuse_damaged(store, evaluation)
+    return outputs_in(store.folder, evaluation.logits_path, evaluation.samples_path, evaluation.provenance.bad_rows)
 
 
 def outputs_in(folder: Path, logits_path: str, samples_path: str, bad_rows: Sequence[int]) -> Outputs:
@@ -95,23 +98,48 @@ def measure(setting: EvalSetting, model: Model | None, outputs: Outputs) -> dict
         if isinstance(value, Estimate):
             return value
         low, high = intervals.get(name, (None, None))
-        return Estimate(float(value), low, high, len(outputs.targets))
+        return Estimate(as_number(value), low, high, len(outputs.targets))
 
     return {name: estimate(name, value) for name, value in numbers.items()}
 
 
 def _call(setting: EvalSetting, model: Model | None, outputs: Outputs) -> dict[str, Any]:
-    numbers = call_by_name(
-        setting.metrics_fn,
-        setting.arguments["metrics_fn"],
-        logits=outputs.logits,
-        targets=outputs.targets,
-        model=model,
-        image_paths=list(outputs.ids),
-        extras=outputs.extras,
-    )
+    try:
+        numbers = call_by_name(
+            setting.metrics_fn,
+            setting.arguments["metrics_fn"],
+            logits=outputs.logits,
+            targets=outputs.targets,
+            model=model,
+            image_paths=list(outputs.ids),
+            extras=outputs.extras,
+        )
+    except IndexError as error:
+        highest = int(outputs.targets.max(initial=UNKNOWN))
+        if highest < outputs.columns:
+            raise
+        # A function that does not declare what its targets are is not checked before.
+        raise DataError(
+            f"metrics_fn of '{setting.name}': expected labels from 0 to {outputs.columns - 1}, one for each column of "
+            f"the logits, got {highest}"
+        ) from error
+    return _checked(numbers, setting.name)
+
+
+def _checked(numbers: Any, setting: str) -> dict[str, Any]:
+    """What a metrics_fn returned, if it is a dict from names to numbers."""
     if not hasattr(numbers, "items"):
-        raise EntryError(f"metrics_fn of '{setting.name}' must return a dict of numbers, got {type(numbers).__name__}")
+        raise EntryError(f"metrics_fn of '{setting}' must return a dict of numbers, got {type(numbers).__name__}")
+    for name, value in numbers.items():
+        if not isinstance(name, str) or not name.strip():
+            raise EntryError(f"metrics_fn of '{setting}': expected names of metrics as text, got {name!r}")
+        parts = (value.value, value.ci_low, value.ci_high, value.n) if isinstance(value, Estimate) else (value,)
+        try:
+            for place, part in enumerate(parts):
+                if part is not None or place == 0:  # an estimate may lack its interval, not its value
+                    as_number(part)
+        except ValueError as error:
+            raise EntryError(f"metrics_fn of '{setting}', metric '{name}': {error}") from error
     return dict(numbers.items())
 
 

@@ -12,10 +12,13 @@ import sqlalchemy as sa
 from testbed.errors import StoreError
 from testbed.store import schema
 from testbed.store.database import Store, reason
+from testbed.store.masking import masked, masked_url
 
 DB_VARIABLE = "TESTBED_DB"
 RESULTS_VARIABLE = "TESTBED_RESULTS"
 DEFAULT_DB = "results/results.db"
+_PATIENCE_S = 60  # for another process to finish its transaction
+_STEP_MS = 250
 
 
 def database_place(given: str | None = None) -> tuple[sa.URL, Path]:
@@ -25,7 +28,11 @@ def database_place(given: str | None = None) -> tuple[sa.URL, Path]:
         as_file = "://" not in place
         url = sa.URL.create("sqlite", database=str(Path(place).expanduser())) if as_file else sa.make_url(place)
     except (sa.exc.ArgumentError, ValueError) as error:
-        raise StoreError(f"--db: expected a file or a URL like postgresql+psycopg://user@host/name: {error}") from error
+        # The parser quotes what it stumbled over, which may be a piece of a password: its words are not repeated.
+        raise StoreError(
+            "--db: expected a file or a URL like postgresql+psycopg://user@host/name: what was given cannot be read as "
+            "one (in a password, @ : / are written %40 %3A %2F)"
+        ) from error
     file = _sqlite_file(url)
     return url, file.parent if file is not None else Path(os.environ.get(RESULTS_VARIABLE, "results"))
 
@@ -44,24 +51,63 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
     """The store at --db, TESTBED_DB or results/results.db. Only a run makes a database where there is none."""
     url, folder = database_place(given)
     path = _sqlite_file(url)
-    where = f"database {path if path is not None else url.render_as_string(hide_password=True)}"
+    where = f"database {path if path is not None else masked_url(url)}"
     if path is not None and not create and not path.is_file():
         raise StoreError(f"there is no results {where} yet: run eval.py first, or name one with --db")
     try:
         if create:
             folder.mkdir(parents=True, exist_ok=True)
-        engine = sa.create_engine(url)
+        read_only = path is not None and path.is_file() and not can_write(path)
+        engine = _read_only_engine(url, path, where) if path is not None and read_only else sa.create_engine(url)
         if engine.dialect.name in _PREPARE:
             _PREPARE[engine.dialect.name](engine)
-        store = Store(engine, folder, where)
-        with store.reading() as connection:
+        store = Store(engine, folder, where, read_only)
+        with engine.connect() as connection:
             version = schema.stored_version(connection, where)
+        if version != schema.SCHEMA_VERSION and read_only:
+            raise StoreError(
+                f"{where} is of an older program and read-only: copy its folder, and it is brought up to date"
+            )
         if version != schema.SCHEMA_VERSION:
             with store.writing() as connection:
                 schema.create_or_upgrade(connection, where)
+        if not read_only:
+            store.mask_commands()
         return store
     except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
-        raise StoreError(f"{where} cannot be opened: {reason(error)}") from error
+        told = masked(reason(error), url.password if isinstance(url.password, str) else None)
+        raise StoreError(f"{where} cannot be opened: {told}") from error
+
+
+# ---- read-only results -----------------------------------------------------------------------------------
+
+
+def can_write(path: Path) -> bool:
+    """Whether SQLite can write the file: it needs its folder too, for the write-ahead log."""
+    effective = os.access in os.supports_effective_ids
+    return all(os.access(place, os.W_OK, effective_ids=effective) for place in (path, path.absolute().parent))
+
+
+def _read_only_engine(url: sa.URL, path: Path, where: str) -> sa.Engine:
+    """An engine that reads the file as it is: results on a read-only disk, or of somebody else."""
+    # Without the side files, which it cannot make here, SQLite reads a file of WAL mode only if told that nobody
+    # writes to it.
+    log, index = (path.with_name(f"{path.name}-{ending}") for ending in ("wal", "shm"))
+    has_log = log.is_file() and log.stat().st_size > 0
+    if has_log and not index.is_file() and not _writable_folder(path):
+        raise StoreError(
+            f"{where} has results in {log.name} that cannot be read in a read-only folder: copy the folder"
+        )
+    alone = not has_log and not _writable_folder(path)
+    address = f"{path.absolute().as_uri()}?{'immutable=1' if alone else 'mode=ro'}"
+    return sa.create_engine(url, creator=lambda: sqlite3.connect(address, uri=True, check_same_thread=False))
+
+
+def _writable_folder(path: Path) -> bool:
+    return os.access(path.absolute().parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+# ---- what each kind of database needs --------------------------------------------------------------------
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
@@ -70,7 +116,7 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # SQLAlchemy's BEGIN below, not the driver's own
-        for pragma in ("busy_timeout=60000", "synchronous=NORMAL", "foreign_keys=ON"):
+        for pragma in (f"busy_timeout={_PATIENCE_S}000", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -79,8 +125,27 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
 
     @sa.event.listens_for(engine, "begin")
     def _on_begin(connection: sa.Connection) -> None:
-        writes = connection.get_execution_options().get("writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if connection.get_execution_options().get("writes"):
+            _wait_for_writers(connection.connection.driver_connection)
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.exec_driver_sql("BEGIN")
+
+
+def _wait_for_writers(connection: Any) -> None:
+    """Wait until the write lock is free, in steps: SQLite's own waiting of a minute would not hear a Ctrl-C."""
+    connection.execute(f"PRAGMA busy_timeout={_STEP_MS}")
+    try:
+        for _ in range(_PATIENCE_S * 1000 // _STEP_MS):
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    return  # the same statement is about to fail again, in the words of SQLAlchemy
+    finally:
+        connection.execute(f"PRAGMA busy_timeout={_PATIENCE_S}000")
 
 
 def _prepare_postgresql(engine: sa.Engine) -> None:

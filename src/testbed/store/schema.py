@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from testbed.errors import StoreError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 tables = sa.MetaData()
 
@@ -65,7 +65,8 @@ evaluations = sa.Table(
     # "own" for what was run here; otherwise where the numbers were published, which have no logits
     sa.Column("source", sa.String(64), nullable=False, default="own"),
     sa.Column("complete", sa.Boolean, nullable=False),
-    sa.Column("status", sa.String(16), nullable=False),  # running, failed, completed
+    # running, failed, completed; damaged: completed, but its files are no longer those that were written
+    sa.Column("status", sa.String(16), nullable=False),
     sa.Column("run_id", sa.ForeignKey("runs.id")),
     sa.Column("error", sa.Text),
     sa.Column("warning", sa.Text),
@@ -74,6 +75,7 @@ evaluations = sa.Table(
     sa.Column("chunk_size", sa.Integer),
     sa.Column("logits_path", sa.Text),  # below the results folder; empty for derived evaluations
     sa.Column("logits_sha256", sa.String(64)),
+    sa.Column("logits_bytes", sa.BigInteger),  # size of the file: what `db.py --status` can check at once
     sa.Column("samples_path", sa.Text),
     sa.Column("derived_from_id", sa.ForeignKey("evaluations.id", ondelete="CASCADE"), index=True),
     sa.Column("weights_sha256", sa.String(64)),
@@ -109,6 +111,7 @@ chunks = sa.Table(
     sa.Column("device", sa.String(64), nullable=False),
     sa.Column("bad_rows", sa.JSON, nullable=False),
     sa.Column("weights_sha256", sa.String(64)),  # chunks of different weights are never joined
+    sa.Column("content", sa.String(64)),  # digest of its images' bytes: testbed.data.content
 )
 
 metrics = sa.Table(
@@ -184,11 +187,12 @@ WHERE e.complete
     "all_evaluations": f"""
 SELECT e.id AS id, m.name AS model, s.name AS eval_setting, {_WHICH}, e.status AS status, e.complete AS complete,
        e.error AS error, e.warning AS warning, e.n_images AS n_images, e.n_bad AS n_bad, e.run_id AS run_id,
-       e.logits_path AS logits_path, e.logits_sha256 AS logits_sha256, e.samples_path AS samples_path,
-       e.derived_from_id AS derived_from_id, e.weights_sha256 AS weights_sha256,
-       e.dataset_fingerprint AS dataset_fingerprint, e.device AS device, e.dtype AS dtype, e.seed AS seed,
-       e.seconds AS seconds, e.images_per_second AS images_per_second, e.created_at AS created_at,
-       e.finished_at AS finished_at, e.provenance AS provenance
+       e.logits_path AS logits_path, e.logits_sha256 AS logits_sha256, e.logits_bytes AS logits_bytes,
+       e.samples_path AS samples_path, e.derived_from_id AS derived_from_id,
+       e.weights_sha256 AS weights_sha256, e.dataset_fingerprint AS dataset_fingerprint,
+       e.device AS device, e.dtype AS dtype, e.seed AS seed, e.seconds AS seconds,
+       e.images_per_second AS images_per_second, e.created_at AS created_at, e.finished_at AS finished_at,
+       e.provenance AS provenance
 FROM evaluations e{_NAMES}
 """,
     # Accuracies without labels, beside the true ones where there are labels.
@@ -228,8 +232,14 @@ def _declare_metrics(connection: sa.Connection) -> None:
     by_setting.create(connection)
 
 
+def _add_checks(connection: sa.Connection) -> None:
+    """The size of logits files, and digests of images. Results that were stored before have neither."""
+    connection.execute(sa.text("ALTER TABLE evaluations ADD COLUMN logits_bytes BIGINT"))
+    connection.execute(sa.text("ALTER TABLE chunks ADD COLUMN content VARCHAR(64)"))
+
+
 # Step i takes a database from schema i to i + 1. Steps are only ever appended.
-MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates, 2: _declare_metrics}
+MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates, 2: _declare_metrics, 3: _add_checks}
 
 
 def stored_version(connection: sa.Connection, where: str) -> int | None:

@@ -14,8 +14,9 @@ import numpy as np
 from testbed.data import writing
 from testbed.data.rows import Rows
 from testbed.data.samples import fingerprint_of
+from testbed.entries.code_digest import digest_of
 from testbed.entries.registry import Registry
-from testbed.errors import StoreError, in_words
+from testbed.errors import DamagedError, StoreError, in_words
 from testbed.metrics.estimate import Estimate
 from testbed.store import files
 from testbed.store.database import Store, Work
@@ -58,8 +59,8 @@ def write_outputs(
     `override`. The store must be in a run (`Store.begin_run`), which holds the claim.
     """
     name, version = eval_setting
-    if not override and find(store, [model], [name], variant, version, OWN):
-        raise StoreError(f"{model} on {name} is stored already: repeat with --override to replace it")
+    if not override:
+        refuse_stored(store, model, eval_setting, variant)
     work = Work(
         n_images=len(outputs),
         chunk_size=len(outputs),
@@ -79,10 +80,18 @@ def write_outputs(
         metrics,
         logits_path=claim.logits_path,
         logits_sha256=digests["logits"],
+        logits_bytes=(store.folder / str(claim.logits_path)).stat().st_size,
         samples_path=save_imported_rows(store, name, outputs.rows),
         **facts,
     )
     files.remove_all_logits(store.folder, orphans)
+
+
+def refuse_stored(store: Store, model: str, eval_setting: tuple[str, int], variant: str = "") -> None:
+    """Raise a StoreError where the pair has a result."""
+    name, version = eval_setting
+    if find(store, [model], [name], variant, version, OWN):
+        raise StoreError(f"{model} on {name} is stored already: repeat with --override to replace it")
 
 
 def save_imported_rows(store: Store, eval_setting: str, rows: Rows) -> str:
@@ -107,10 +116,13 @@ def recompute_metrics(store: Store, registry: Registry, pattern: str | None = No
             continue
         try:
             setting = registry.eval_setting(evaluation.eval_setting)
+            digest = digest_of(setting.metrics_fn)  # before the call, which may leave something in the function
             outputs = outputs_of(store, registry, evaluation)
             metrics = measure(setting, registry.models.entries.get(evaluation.model), outputs)
-            store.replace_metrics(evaluation.id, metrics)
+            store.replace_metrics(evaluation.id, metrics, digest)
             done += 1
+        except DamagedError as error:
+            problems.append(str(error))
         except Exception as error:  # metrics functions are the users' own code
             problems.append(f"{evaluation.model} on {evaluation.eval_setting}: {in_words(error)}")
     return done, problems

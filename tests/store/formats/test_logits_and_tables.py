@@ -11,7 +11,8 @@ from testbed import ArrayDataset, EvalSetting, accuracy_topk
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError, UnknownName
 from testbed.metrics.estimate import Estimate
-from testbed.store import manage
+from testbed.store import manage, schema
+from testbed.store.formats import tables
 from testbed.store.formats.logits import import_logits, save_logits
 from testbed.store.formats.tables import export_results
 from testbed.store.measuring import outputs_of
@@ -111,7 +112,9 @@ def test_rows_of_unreadable_images_are_left_out(store, tmp_path):
     logits[[2, 5]] = np.nan
     evaluation = add(store, "m", "s", logits=logits, targets=TARGETS)
     stored = json.loads(completed(store, "m", "s").stored_provenance)
-    store.complete(evaluation, {}, provenance={**stored, "bad_rows": [2, 5]})
+    with store.writing() as connection:
+        update = schema.evaluations.update().where(schema.evaluations.c.id == evaluation)
+        connection.execute(update.values(provenance={**stored, "bad_rows": [2, 5]}))
     save_logits(store, REGISTRY, "s", tmp_path / "dump")
     with np.load(tmp_path / "dump" / "m.npz") as stored:
         assert (stored["logits"] == np.delete(LOGITS, [2, 5], axis=0)).all()
@@ -281,7 +284,9 @@ def read_parquet(path):
     pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
-    return [tuple(r[c] for c in COLUMNS) for r in pyarrow.parquet.read_table(path).to_pylist()]
+    table = pyarrow.parquet.read_table(path)
+    assert set(table.column_names) == {*tables.COLUMNS, tables.IMPORTED}
+    return [tuple(r[c] for c in COLUMNS) for r in table.to_pylist()]
 
 
 @pytest.mark.parametrize(("ending", "read"), [("csv", read_csv), ("json", read_json), ("parquet", read_parquet)])

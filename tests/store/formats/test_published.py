@@ -103,15 +103,15 @@ def test_an_import_replaces_the_one_before_and_leaves_other_sources(bring, tmp_p
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"table": "name,val\na,5\n"}, "expected a header 'model,SETTING,...' of different names, got name,val"),
+        ({"table": "name,val\na,5\n"}, "expected a header 'model,SETTING,...' of different names, got 'name,val'"),
         ({"table": "model,val,val\na,5,6\n"}, "expected a header"),
         ({"table": "model,val\n"}, "expected a header and at least one line, got 1 line"),
         ({"table": "model,val\na,105\n"}, "line 2, val: expected a percentage from 0 to 100 or nothing, got '105'"),
         ({"table": "model,val\na,good\n"}, "got 'good'"),
         ({"table": "model,val\na,5,6\n"}, "line 2: expected 2 cells, got 3"),
         ({"table": "model,val\na,5\na,6\n"}, "line 3: expected a new model name, got 'a'"),
-        ({"types": "model,kind\na,x\n"}, "expected the columns model and type, got model, kind"),
-        ({"types": "model,type\na\n"}, "expected 2 cells in every line"),
+        ({"types": "model,kind\na,x\n"}, "expected the columns model and type, got 'model, kind'"),
+        ({"types": "model,type\na\n"}, "line 2: expected 2 cells, got 1"),
         ({"source": "own"}, "expected a name of at most 64 letters other than 'own', got 'own'"),
         ({"source": ""}, "--import-csv needs --source NAME"),
     ],

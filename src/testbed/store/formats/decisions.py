@@ -11,12 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.data.writing import write_aside
+from testbed.data.regular import regular
+from testbed.data.writing import csv_text, from_csv_text, write_aside
+from testbed.entries.checks import shortened
 from testbed.errors import StoreError
 from testbed.metrics.categories16 import NAMES, NO_ANSWER, picture, same_condition
 
 COLUMNS = ("subj", "session", "trial", "rt", "object_response", "category", "condition", "imagename")
 _NO_ANSWER_WORD = "na"
+_LONGEST_CELL = 1000
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ def _checked(decisions: Decisions) -> Decisions:
 
 def _read(path: Path) -> list[tuple[str, Trial]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+        with regular(path).open(newline="", encoding="utf-8-sig") as file:
+            rows = [[from_csv_text(cell) for cell in row] for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
     header = [name.strip().lower() for name in rows[0]] if rows else []  # some files have Session
@@ -99,19 +102,38 @@ def _read(path: Path) -> list[tuple[str, Trial]]:
 def _trial(cells: dict[str, str], where: str) -> tuple[str, Trial]:
     response, category = cells["object_response"], cells["category"]
     if response not in (*NAMES, _NO_ANSWER_WORD):
-        raise StoreError(f"{where}: expected one of the 16 categories or {_NO_ANSWER_WORD}, got '{response}'")
+        raise StoreError(f"{where}: expected one of the 16 categories or {_NO_ANSWER_WORD}, got {shortened(response)}")
     if category not in NAMES:
-        raise StoreError(f"{where}: expected one of the 16 categories, got '{category}'")
-    try:
-        trial, seconds = int(cells["trial"]), float(cells["rt"])
-    except ValueError:
+        raise StoreError(f"{where}: expected one of the 16 categories, got {shortened(category)}")
+    trial, seconds = _number(cells["trial"]), _seconds(cells["rt"])
+    if trial is None or seconds is None:
         raise StoreError(
-            f"{where}: expected a whole number as trial and seconds or NaN as rt, got '{cells['trial']}' and "
-            f"'{cells['rt']}'"
-        ) from None
+            f"{where}: expected a whole number as trial and seconds or NaN as rt, got {shortened(cells['trial'])} and "
+            f"{shortened(cells['rt'])}"
+        )
+    for name, text in cells.items():
+        # Every cell of a column takes the room of its longest one in the array it is stored in.
+        if len(text) > _LONGEST_CELL or "\0" in text:
+            raise StoreError(f"{where}: expected at most {_LONGEST_CELL} letters as {shortened(name)}, got {len(text)}")
     place = NAMES.index(response) if response in NAMES else NO_ANSWER
     image = cells["imagename"].rpartition("/")[2]
     return cells["subj"], Trial(cells["session"], trial, seconds, place, category, cells["condition"], image)
+
+
+def _number(text: str) -> int | None:
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if abs(number) < 2**31 else None
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return None if math.isinf(seconds) else seconds
 
 
 def write_csv(path: Path, observer: str, trials: Sequence[Trial]) -> None:
@@ -124,7 +146,8 @@ def write_csv(path: Path, observer: str, trials: Sequence[Trial]) -> None:
             for t in sorted(trials, key=lambda t: (t.session, t.trial)):
                 seconds = "NaN" if math.isnan(t.seconds) else repr(t.seconds)
                 word = NAMES[t.response] if t.response != NO_ANSWER else _NO_ANSWER_WORD
-                writer.writerow([observer, t.session, t.trial, seconds, word, t.category, t.condition, t.image])
+                cells = [observer, t.session, t.trial, seconds, word, t.category, t.condition, t.image]
+                writer.writerow(map(csv_text, cells))
 
     write_aside(path, write)
 

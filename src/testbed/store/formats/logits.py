@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from testbed.data import writing
-from testbed.data.rows import Rows
 from testbed.entries.registry import Registry
-from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import find, nothing_found, numbers_of
-from testbed.store.measuring import measure, outputs_of
+from testbed.store.formats.logits_checks import Expected, check_outputs, expected_of, measured, read_outputs
+from testbed.store.formats.manifest import CARRIED, MANIFEST, Item, read_manifest
+from testbed.store.measuring import outputs_of
 from testbed.store.outputs import Outputs
-from testbed.store.write import write_outputs
-
-MANIFEST = "manifest.json"
-# Columns of the row that travel with the logits.
-_CARRIED = ("weights_sha256", "dataset_fingerprint", "device", "dtype", "seed", "seconds", "images_per_second")
+from testbed.store.write import add_eval_setting, refuse_stored, write_outputs
 
 
 def save_logits(
@@ -80,59 +77,84 @@ def _described(store: Store, evaluation: Evaluation) -> dict[str, Any]:
             {"name": n.metric, "value": n.value, "ci_low": n.ci_low, "ci_high": n.ci_high, "n": n.n}
             for n in numbers_of(store, evaluation)
         ],
-        **{name: getattr(evaluation, name) for name in _CARRIED},
+        **{name: getattr(evaluation, name) for name in CARRIED},
         "provenance": json.loads(stored) if isinstance(stored, str) else stored,
     }
 
 
-def import_logits(store: Store, registry: Registry, folder: Path, override: bool = False) -> list[tuple[str, str]]:
-    """Take in what save_logits wrote elsewhere; metrics are measured anew where the setting is known here."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{folder}: expected a folder that --save-logits wrote, with {MANIFEST} in it") from error
+@dataclass(frozen=True)
+class _Checked:
+    """An item that may be taken in: its setting and metrics. The arrays are read again when they are stored."""
+
+    item: Item
+    registered: bool
+    metrics: Mapping[str, Estimate]
+    warning: str
+
+
+def import_logits(
+    store: Store,
+    registry: Registry,
+    folder: Path,
+    override: bool = False,
+    data_roots: Sequence[Path] = (),
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[tuple[str, str]]:
+    """Take in what save_logits wrote elsewhere: the pairs. Metrics are measured from the arrays, never believed.
+
+    All items are checked before the first is stored: a folder comes in whole or not at all. `tell` is given what the
+    user should know.
+    """
+    items = read_manifest(folder)
+    known: dict[tuple[str, int, str], Expected] = {}  # all models of a folder have one setting
+    checked = [_checked(store, registry, item, known, (override, data_roots, tell)) for item in items]
     store.begin_run()
     try:
-        return [_import_one(store, registry, folder, item, override) for item in manifest]
+        with writing.writing_to(store.folder):
+            for each in checked:
+                _store(store, registry, each, override)
     finally:
         store.end_run()
+    return [(item.model, item.eval_setting) for item in items]
 
 
-def _import_one(
-    store: Store, registry: Registry, folder: Path, item: dict[str, Any], override: bool
-) -> tuple[str, str]:
-    try:
-        path, model, setting, sha256 = folder / item["file"], item["model"], item["eval_setting"], item["sha256"]
-        whole = writing.sha256_of(path) == sha256
-    except (KeyError, TypeError) as error:
-        raise StoreError(
-            f"{folder / MANIFEST}: expected what --save-logits writes, got an item without {error}"
-        ) from error
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-    if not whole:
-        raise StoreError(f"{path} is not what its manifest says: the checksum differs")
-    with np.load(path, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    rows = Rows(arrays.pop("image_paths"), arrays.pop("targets"), arrays.pop("indices"))
-    outputs = Outputs(rows, arrays.pop("logits"), arrays, model)
+def _checked(
+    store: Store,
+    registry: Registry,
+    item: Item,
+    known: dict[tuple[str, int, str], Expected],
+    how: tuple[bool, Sequence[Path], Callable[[str], None]],
+) -> _Checked:
+    override, data_roots, tell = how
+    if not override:
+        refuse_stored(store, item.model, (item.eval_setting, item.version), item.variant)
+    for name in (item.model, item.eval_setting):
+        store.check_length(name)
+    key = (item.eval_setting, item.version, item.variant)
+    if key not in known:
+        known[key] = expected_of(store, registry, item, data_roots)
+    outputs = read_outputs(item)
+    warning = check_outputs(item, outputs, known[key], override)
+    metrics, left_out = measured(registry, item, outputs, known[key])
+    if left_out:
+        tell(f"{item.label}: {', '.join(left_out)} cannot be measured, since the setting is not registered here")
+    return _Checked(item, known[key].setting is not None, metrics, warning)
+
+
+def _store(store: Store, registry: Registry, checked: _Checked, override: bool) -> None:
+    item, outputs = checked.item, read_outputs(checked.item)
+    recorded = [name for name in item.provenance.get("recorded") or () if name in outputs.extras]
+    if checked.registered:
+        add_eval_setting(store, registry, item.eval_setting)
     write_outputs(
         store,
-        model,
-        (setting, item["version"]),
+        item.model,
+        (item.eval_setting, item.version),
         outputs,
-        _metrics(registry, setting, outputs, item),
-        variant=item["variant"],
+        checked.metrics,
+        variant=item.variant,
         override=override,
-        provenance={**(item["provenance"] or {}), "imported": True},
-        **{name: item[name] for name in _CARRIED},
+        warning=checked.warning or None,
+        provenance={**item.provenance, "recorded": recorded, "imported": str(item.path)},
+        **item.facts,
     )
-    return model, setting
-
-
-def _metrics(registry: Registry, setting: str, outputs: Outputs, item: dict[str, Any]) -> dict[str, Estimate]:
-    """Measured here where the setting is known and its function works, else as they were told."""
-    try:
-        return measure(registry.eval_setting(setting), registry.models.entries.get(outputs.model), outputs)
-    except Exception:  # an unknown setting, a list of labels that is not here, a user's own function
-        return {m["name"]: Estimate(m["value"], m["ci_low"], m["ci_high"], m["n"]) for m in item["metrics"]}

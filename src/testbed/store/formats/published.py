@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -11,12 +12,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from testbed.data.writing import sha256_of
-from testbed.errors import StoreError
+from testbed.data.regular import regular
+from testbed.data.writing import from_csv_text, sha256_of
+from testbed.entries.checks import MOST_LETTERS_OF_A_SOURCE, check_name, check_text, shortened
+from testbed.errors import EntryError, StoreError
 from testbed.metrics.estimate import ACCURACY
 from testbed.stats.intervals import clopper_pearson
 from testbed.store import schema
 from testbed.store.database import Store, now
+from testbed.store.evaluation import OWN
 
 METRIC = "top1"
 # Published settings are no version of ours: runs of the same name begin at 1 and describe their setting themselves.
@@ -46,6 +50,7 @@ SIZES = (
 # Some of these were run on a tenth of the images and are not marked as such.
 TENTH_OR_WHOLE = ("imagenet-c.*_in-memory", "imagenet-c.*_on-disk", "pgd.*")
 _WHOLE, _TENTH = 50_000, 5_000
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _ENOUGH_CELLS = 20  # to tell from all cells of a family together
 
 
@@ -75,14 +80,17 @@ def read_csv(path: Path) -> Published:
     header = rows[0]
     if header[0] != "model" or len(header) < 2 or len(set(header)) < len(header):
         raise StoreError(
-            f"{path}: expected a header 'model,SETTING,...' of different names, got {','.join(header[:4])}"
+            f"{path}: expected a header 'model,SETTING,...' of different names, got {shortened(','.join(header[:4]))}"
         )
+    for name in header[1:]:
+        _checked("eval setting", name, f"{path}, line 1")
     cells: dict[str, dict[str, float]] = {}
     for line, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
             raise StoreError(f"{path}, line {line}: expected {len(header)} cells, got {len(row)}")
         if row[0] in cells or not row[0]:
-            raise StoreError(f"{path}, line {line}: expected a new model name, got '{row[0]}'")
+            raise StoreError(f"{path}, line {line}: expected a new model name, got {shortened(row[0])}")
+        _checked("model", row[0], f"{path}, line {line}")
         values = {s: _percent(text, f"{path}, line {line}, {s}") for s, text in zip(header[1:], row[1:], strict=True)}
         cells[row[0]] = {setting: value for setting, value in values.items() if value is not None}
     return Published(cells, header[1:], path.name, sha256_of(path))
@@ -92,18 +100,21 @@ def read_types(path: Path) -> dict[str, str]:
     """Type by model from a CSV with the columns `model` and `type`, in lower case."""
     rows = _rows(path)
     if "model" not in rows[0] or "type" not in rows[0]:
-        raise StoreError(f"{path}: expected the columns model and type, got {', '.join(rows[0][:4])}")
+        raise StoreError(f"{path}: expected the columns model and type, got {shortened(', '.join(rows[0][:4]))}")
     model, kind = rows[0].index("model"), rows[0].index("type")
-    try:
-        return {row[model]: row[kind].lower() for row in rows[1:] if row[kind]}
-    except IndexError:
-        raise StoreError(f"{path}: expected {len(rows[0])} cells in every line") from None
+    types = {}
+    for line, row in enumerate(rows[1:], start=2):
+        if len(row) != len(rows[0]):
+            raise StoreError(f"{path}, line {line}: expected {len(rows[0])} cells, got {len(row)}")
+        if row[kind]:
+            types[row[model]] = _checked("type", row[kind].lower(), f"{path}, line {line}")
+    return types
 
 
 def _rows(path: Path) -> list[list[str]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+        with regular(path).open(newline="", encoding="utf-8-sig") as file:
+            rows = [[from_csv_text(cell) for cell in row] for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
     if len(rows) < 2:
@@ -111,15 +122,21 @@ def _rows(path: Path) -> list[list[str]]:
     return rows
 
 
+def _checked(kind: str, name: str, where: str) -> str:
+    """The name, or a StoreError that says where it stands."""
+    try:
+        return check_text(kind, name) if kind == "type" else check_name(kind, name)
+    except EntryError as error:
+        raise StoreError(f"{where}: {error}") from error
+
+
 def _percent(text: str, where: str) -> float | None:
     if text.strip().lower() in ("", "nan"):
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    # Not everything that Python reads as a number is one to others: 7_0, digits of other scripts.
+    value = float(text) if _DECIMAL.fullmatch(text.strip()) else -1.0
     if not 0 <= value <= 100:
-        raise StoreError(f"{where}: expected a percentage from 0 to 100 or nothing, got '{text}'")
+        raise StoreError(f"{where}: expected a percentage from 0 to 100 or nothing, got {shortened(text)}")
     return value
 
 
@@ -153,8 +170,11 @@ def import_published(
     sizes: Mapping[str, int] | None = None,
 ) -> Imported:
     """One transaction; what was imported from this source before is replaced, own results stay untouched."""
-    if source in ("", "own") or len(source) > 64:
-        raise StoreError(f"--source: expected a name of at most 64 letters other than 'own', got '{source}'")
+    check_name("--source", source, MOST_LETTERS_OF_A_SOURCE)
+    if source == OWN:
+        raise StoreError(
+            f"--source: expected a name of at most {MOST_LETTERS_OF_A_SOURCE} letters other than '{OWN}', got '{OWN}'"
+        )
     results = _results(published, sizes)
     with store.writing() as connection:
         models = _model_ids(connection, published.cells, types)

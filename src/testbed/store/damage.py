@@ -1,0 +1,74 @@
+"""Damaged results: whether the files of an evaluation are still those that were written.
+
+`missing_or_cut` looks at existence and size, for commands that look at thousands of results. `problem_of` compares
+checksums and stands before everything that reads logits. What it finds is written into the row as the status
+`damaged`: the numbers of the evaluation, measured while its files were whole, stay as they are; its logits are refused
+until a run has made them again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from testbed.errors import DamagedError, StoreError
+from testbed.store import files, schema
+from testbed.store.database import Store
+from testbed.store.evaluation import Evaluation
+
+DAMAGED = "damaged"
+MISSING = "is missing"
+CHANGED = "has changed since it was written"
+
+
+def missing_or_cut(folder: Path, logits_path: str, expected_bytes: int | None) -> str:
+    """What existence and size say about a logits file, in words; empty where they say nothing."""
+    path = folder / logits_path
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return f"{path} {MISSING}"
+    if expected_bytes is None:  # stored before sizes were: the file's own header tells
+        expected_bytes = files.declared_bytes(path)
+    return "" if size == expected_bytes else f"{path} {CHANGED}"
+
+
+def problem_of(folder: Path, evaluation: Evaluation, again: bool = False) -> str:
+    """What is wrong with the files of an evaluation that has logits; empty where they are whole.
+
+    Each file is read once per process, or `again` whatever was found before.
+    """
+    assert evaluation.logits_path is not None and evaluation.samples_path is not None
+    path = folder / evaluation.logits_path
+    for name, sha256 in {"logits": evaluation.logits_sha256, **evaluation.provenance.arrays_sha256}.items():
+        array = files.array_path(path, name)
+        if not array.is_file():
+            return f"{array} {MISSING}"
+        if sha256 is not None and files.known_sha256(array, again) != sha256:
+            return f"{array} {CHANGED}"
+    rows = folder / evaluation.samples_path
+    if not rows.is_file():
+        return f"{rows} {MISSING}"
+    try:
+        listed = len(files.load_rows(rows))
+    except StoreError as error:
+        return str(error)
+    return "" if listed == evaluation.n_images else f"{rows}: expected {evaluation.n_images} rows, got {listed}"
+
+
+def refuse_damaged(store: Store, evaluation: Evaluation) -> None:
+    """Raises DamagedError where the files are not whole, and notes it in the database."""
+    problem = problem_of(store.folder, evaluation)
+    if problem:
+        mark(store, evaluation, problem)
+        raise DamagedError(f"{evaluation.label} is damaged: {problem}; eval.py makes it again")
+
+
+def mark(store: Store, evaluation: Evaluation, problem: str) -> None:
+    """Note in the row what is wrong, or that nothing is any more. A database that cannot be written stays as it is."""
+    if (evaluation.status == DAMAGED, evaluation.error or "") == (bool(problem), problem):
+        return
+    e = schema.evaluations
+    values = dict(status=DAMAGED if problem else "completed", error=problem or None)
+    with suppress(StoreError), store.writing() as connection:
+        connection.execute(e.update().where(e.c.id == evaluation.id, e.c.complete).values(**values))
