@@ -5,13 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shared_data import shared_data
 from testbed import EvalSetting, StandardDataset
 from testbed.engine.checks import expected_classes, look_over_setting, near_chance
+from testbed.engine.plan import make_plan
 from testbed.entries.registry import load_registry
+from testbed.errors import DataError
+from testbed.metrics.categories16 import NAMES
 from testbed.metrics.class_groups import InGroup
 from testbed.metrics.classification import classification
 from testbed.metrics.estimate import share
+from testbed.options import RunOptions
 from testbed.perturb.colour import greyscale
+from testbed.store.opening import open_store
+from testbed.studies.people.cue_conflict import CueConflictEvaluator
 
 ALL = np.arange(1000)
 
@@ -88,3 +95,91 @@ def test_images_of_a_setting_are_counted_and_all_classes_of_its_data_expected():
     found = look_over_setting(registry, "rows:0-5@digits", samples, range(5))
     assert (found.images, sum(found.per_class.values()), found.problems) == (5, 5, ())
     assert len(look_over_setting(registry, "digits", samples).per_class) == 10
+
+
+# ---- parts of a set, and sets that others are taken from ---------------------------------------------------
+
+
+def test_classes_of_a_set_are_not_those_of_a_setting_that_takes_some_of_its_images():
+    registry = load_registry(parts=["eval_settings"])
+    for name in ("imagenetv2-matched-frequency-format-val", "digits"):
+        assert any(s.logits_from == name and s.class_sublist for s in registry.eval_settings.entries.values())
+        assert expected_classes(registry, name) is None
+
+
+def test_audit_of_imagenetv2_finds_nothing_missing_where_all_1000_classes_are(image_folder):
+    registry = load_registry(parts=["eval_settings"])
+    samples = StandardDataset(path=image_folder([f"{label}/0.png" for label in range(1000)])).open([])
+    assert look_over_setting(registry, "imagenetv2-matched-frequency-format-val", samples).problems == ()
+    some = StandardDataset(path=image_folder([f"{label}/0.png" for label in (*range(880), 999)], "some")).open([])
+    (problem,) = look_over_setting(registry, "imagenetv2-matched-frequency-format-val", some).problems
+    assert problem.startswith("119 of 1000 classes have no image: ")
+
+
+def test_classes_that_rows_leave_out_are_counted_in_these_rows_and_no_fault_of_the_data():
+    registry = load_registry(parts=["eval_settings"])
+    samples = registry.eval_setting("imagenet-samples").dataset.open([shared_data("imagenet-samples").parent])
+    assert look_over_setting(registry, "imagenet-samples", samples).notes == ()
+    found = look_over_setting(registry, "rows:0-150@imagenet-samples", samples)
+    assert found.problems == ()
+    # One photograph of each even class: 150 rows are 150 of the 1000 classes.
+    assert [note.split(":")[0] for note in found.notes] == ["850 of 1000 classes have no image"]
+
+
+# ---- names that a metric reads -----------------------------------------------------------------------------
+
+
+def stimuli(image_folder, names):
+    return StandardDataset(path=image_folder(names), labels="sorted").open([])
+
+
+def test_published_cue_conflict_stimuli_have_the_names_that_are_expected():
+    registry = load_registry(parts=["eval_settings"])
+    samples = registry.eval_setting("cue-conflict").dataset.open([shared_data("cue-conflict").parent])
+    found = look_over_setting(registry, "cue-conflict", samples)
+    assert (found.images, found.problems, found.unusable) == (1280, (), "")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "aeroplane/airplane1-bicycle2.png",  # no category
+        "cat/kitten.png",
+        "cat/cat7-unicorn1.png",
+        "cat/cat7_elephant1.png",
+        "dog/cat7-elephant1.png",  # two shapes: the folder's and the name's
+    ],
+)
+def test_misnamed_cue_conflict_stimulus_is_told_before_any_forward_pass(image_folder, wrong):
+    registry = load_registry(parts=["eval_settings"])
+    good = [f"{name}/{name}1-{name}2.png" for name in NAMES if name != "oven"]
+    found = look_over_setting(registry, "cue-conflict", stimuli(image_folder, [*good, wrong]))
+    assert found.problems == ("no picture of oven",)
+    assert found.unusable == (
+        "expected stimuli named SHAPE7-TEXTURE1.png in a folder SHAPE, both among the 16 categories, "
+        f"got 1 of 16 others: {wrong}"
+    )
+
+
+def test_misnamed_stimuli_are_refused_by_the_plan_and_by_the_call_for_one_model(image_folder, tmp_path):
+    folder = image_folder([f"{name}/{i}.png" for name in ("cat", "dog") for i in range(3)], root="data/cue-conflict")
+
+    def never(images):
+        raise AssertionError("a picture was shown to the model")
+
+    with pytest.raises(DataError, match=r"got 6 of 6 others: cat/0.png, cat/1.png, cat/2.png, dog/0.png and 2 more"):
+        CueConflictEvaluator(never, StandardProcessor(), folder).evaluate(verbose=False)
+    registry = load_registry()
+    store = open_store(str(tmp_path / "results.db"), create=True)
+    plan = make_plan(registry, store, ["resnet50"], ["cue-conflict"], RunOptions(data_roots=(str(folder.parent),)))
+    (pair,) = plan.pairs
+    assert pair.action == "fail"
+    assert pair.error.startswith("'cue-conflict': expected stimuli named SHAPE7-TEXTURE1.png in a folder SHAPE")
+
+
+class StandardProcessor:
+    """Mean, std and size as a Hugging Face image processor tells them."""
+
+    def __init__(self):
+        self.image_mean, self.image_std = [0.5] * 3, [0.5] * 3
+        self.size = {"height": 224, "width": 224}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tiny
+from faults.running import descendants
 from stored_results import completed, evaluations
 from testbed.store.opening import open_store
 
@@ -103,11 +104,10 @@ def test_killed_run_goes_on_where_it_was(tmp_path, undisturbed):
 def test_workers_of_a_killed_run_do_not_go_on_alone(tmp_path):
     process = subprocess.Popen(_eval(tmp_path), env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     _wait_for_chunks(tmp_path, 1, process)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    if not children.exists():
+    workers = descendants(process.pid)
+    if not workers:
         process.kill()
         pytest.skip("this system does not list the children of a process")
-    workers = [int(p) for p in children.read_text().split()]
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 20

@@ -296,9 +296,9 @@ def test_a_sublist_of_a_sublist_is_the_same_run_directly_and_derived(tmp_path):
     np.testing.assert_array_equal(found["tiny_votes"].indices, taken)
 
 
-def test_the_next_model_gets_the_perturbed_images_of_the_one_before(tmp_path, monkeypatch):
-    """Three models on one device perturb each image once, and get what they would get alone."""
-    from testbed.engine import preparing as images
+def test_models_of_a_group_get_perturbed_images_that_were_made_once(tmp_path, monkeypatch):
+    """Three models perturb each image once, and get what they would get alone."""
+    from testbed.engine import pictures as images
 
     made = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tiny
@@ -49,6 +50,15 @@ def test_a_derived_setting_brings_the_one_it_reads_and_comes_after_it(planned):
 def test_a_few_images_of_a_setting_nobody_asks_for_are_run_alone(planned):
     assert planned(["tiny_a"], ["tiny-some"]) == [("tiny-some", "run")]
     assert planned(["tiny_a"], ["tiny-some", "tiny"]) == [("tiny", "run"), ("tiny-some", "derive")]
+
+
+def test_all_images_of_a_setting_are_read_from_its_logits(registry, planned):
+    """Run alone they would be as much work, and the setting itself would still be to do."""
+    for name, count in (("nearly", 199), ("whole", 200)):
+        picked = EvalSetting(name=name, logits_from="tiny", idx_subsample_list=tuple(range(count)))
+        registry.eval_settings.add(picked, "here")
+    assert planned(["tiny_a"], ["nearly"]) == [("nearly", "run")]
+    assert planned(["tiny_a"], ["whole"]) == [("tiny", "run"), ("whole", "derive")]
 
 
 def test_what_is_stored_is_done_and_serves_what_is_derived_from_it(planned, store):
@@ -104,6 +114,12 @@ def test_missing_data_fails_its_own_pairs_only(registry, planned, store):
     assert planned(["tiny_a"], ["tiny-missing", "tiny"]) == [("tiny-missing", "fail"), ("tiny", "run")]
     plan = make_plan(registry, store, ["tiny_a"], ["tiny-missing"], RunOptions())
     assert plan.pairs[0].error.startswith("dataset 'no-such-set' not found")
+
+
+def test_labels_are_those_of_the_whole_dataset_or_none_where_it_is_missing(registry, store):
+    plan = make_plan(registry, store, ["tiny_a"], ["tiny", "tiny-missing"], RunOptions(limit=5))
+    np.testing.assert_array_equal(plan.pairs[0].labels, np.arange(200) % 10)
+    assert len(plan.pairs[1].labels) == 0
 
 
 def test_rows_are_chosen_once_for_settings_that_take_the_same(registry, store):

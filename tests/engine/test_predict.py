@@ -14,7 +14,7 @@ import tiny
 from stored_results import completed
 from testbed import ArrayDataset, EvalSetting, Model, StandardNormalization, StandardTransform
 from testbed.engine.predict import predict, predict_all
-from testbed.engine.preparing import Preparer
+from testbed.engine.preparing import LocalPreparer as Preparer
 from testbed.entries.registry import Registry
 from testbed.errors import EntryError, ImageError
 from testbed.models.classifier import LoadedModel
@@ -97,7 +97,7 @@ def test_a_network_that_writes_into_its_input_does_not_change_what_the_next_one_
     "other",
     [
         {"transform": StandardTransform(8, 8)},
-        {"eval_batch_size": 8},
+        {"eval_batch_size": 12},
     ],
 )
 def test_models_that_see_other_batches_are_refused(registry, other):
@@ -184,3 +184,39 @@ def test_predict_needs_neither_database_nor_registry(monkeypatch):
     entry = Model("sum", None, lambda: lambda batch: batch.flatten(1)[:, :2], 2, normalization)
     outputs = predict_all(LoadedModel(entry, "cpu", OPTIONS), setting, OPTIONS)
     assert outputs.logits.tolist() == [[-1.0, -1.0]] * 4
+
+
+def test_a_network_that_takes_views_of_its_activations_is_run_in_the_usual_layout(registry):
+    """x.view(n, -1) of a convolution fails where channels lie last, which is the default on the CPU."""
+
+    class Viewing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = torch.nn.Conv2d(3, 4, 3)
+            self.formats = []
+
+        def forward(self, images):
+            self.formats.append(images.is_contiguous(memory_format=torch.channels_last))
+            return self.layer(images).view(len(images), -1)[:, :10]
+
+    network = Viewing()
+    setting = registry.runnable("tiny")
+    model = LoadedModel(Model("viewing", None, lambda: network, 64), "cpu", OPTIONS)
+    outputs = predict_all(model, setting, OPTIONS)
+    assert network.formats == [True, False, False, False, False]
+    assert outputs.facts["channels_last"] is False
+    plain = LoadedModel(Model("viewing", None, Viewing, 64), "cpu", replace(OPTIONS, channels_last=False))
+    np.testing.assert_array_equal(outputs.logits, predict_all(plain, setting, OPTIONS).logits)
+
+
+def test_layouts_differ_by_rounding_only(registry):
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(576, 10)
+    )
+    logits = []
+    for last in (True, False):
+        options = replace(OPTIONS, channels_last=last)
+        model = LoadedModel(Model("net", None, lambda: network, 64), "cpu", options)
+        logits.append(predict_all(model, registry.runnable("tiny"), options).logits)
+    np.testing.assert_allclose(*logits, atol=1e-5)

@@ -10,7 +10,7 @@ from testbed.entries.functions import argument_names
 from testbed.errors import EntryError
 from testbed.models.classify import flip_averaged, smoothed
 from testbed.perturb.attacks import projected_gradient_descent
-from testbed.perturb.seeding import BatchRandom, SharedRandom, image_generator
+from testbed.perturb.seeding import BatchRandom, SharedRandom
 
 IDS = [f"image {i}" for i in range(6)]
 IMAGES = torch.from_numpy(np.random.default_rng(1).uniform(0, 1, (6, 3, 4, 4)).astype("float32"))
@@ -73,7 +73,8 @@ def test_gradient_is_that_of_the_mean_probability():
     log_probabilities = smoothed(0.5, gradient_draws=4)(inputs, linear, None, random_numbers())
     (gradient,) = torch.autograd.grad(log_probabilities[:, 1].sum(), inputs)
     # d/dx log mean_k s(m_k) = w * mean_k s(m_k) (1 - s(m_k)) / mean_k s(m_k), with m_k the margin under noise k.
-    noisy = IMAGES[:, None] + 0.5 * random_numbers().normal((4, 3, 4, 4))
+    drawn = random_numbers()
+    noisy = IMAGES[:, None] + 0.5 * torch.stack([drawn.normal((3, 4, 4)) for _ in range(4)], dim=1)
     sure = torch.sigmoid(linear(noisy.flatten(0, 1))[:, 1]).view(6, 4)
     factor = (sure * (1 - sure)).mean(dim=1) / sure.mean(dim=1)
     torch.testing.assert_close(gradient, factor.view(6, 1, 1, 1) * WEIGHT)
@@ -86,7 +87,7 @@ def test_attack_goes_through_the_smoothed_classifier():
         return classify(images, linear, None, SharedRandom(0, "test", len(images), "cpu"))
 
     targets = linear(IMAGES).argmax(dim=1)
-    attack = projected_gradient_descent("l2", eps=3, step=0.5, steps=10)
+    attack = projected_gradient_descent("l2", eps=4, step=0.7, steps=10)
     with torch.no_grad():
         assert (model(IMAGES).argmax(1) == targets).all()
         attacked = attack(IMAGES, model, targets, random_numbers())
@@ -134,7 +135,7 @@ def test_classifiers_noise_is_not_the_perturbations(tmp_path):
     _, store = tiny.run(tmp_path, ["tiny_draws"], ["tiny.batch_noise"])
     drawn = tiny.logits(store, "tiny_draws", "tiny.batch_noise")[5]
     own, perturbation = (
-        image_generator(0, key, "000005").standard_normal(10, dtype=np.float32)
+        BatchRandom(0, key, ["000005"], "cpu").normal((10,))[0].numpy()
         for key in ("tiny.batch_noise|classify", "tiny.batch_noise")
     )
     np.testing.assert_array_equal(drawn, own)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from testbed.data.audit import Findings, look_over
+from testbed.data.audit import Findings, look_over, some_of
 from testbed.data.samples import Samples
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.registry import Registry
@@ -23,25 +24,51 @@ def look_over_setting(
     registry: Registry, name: str, samples: Samples, rows: Sequence[int] | np.ndarray | None = None
 ) -> Findings:
     """Names and classes of a setting's images, or counts of those in `rows` alone; no file is opened."""
-    return look_over(samples, expected_classes(registry, name), rows)
+    setting = registry.runnable(name)
+    part = setting.idx_subsample_list is not None
+    if part and rows is None:
+        rows = setting.rows(samples).indices
+    findings = look_over(samples, expected_classes(registry, name), rows, part)
+    ids = samples.ids if rows is None else [samples.ids[i] for i in rows]
+    absent = [] if part else _absent(setting, ids)
+    return replace(findings, problems=(*findings.problems, *absent), unusable=unusable_names(setting.metrics_fn, ids))
+
+
+def unusable_names(metrics_fn: object, image_paths: Sequence[str]) -> str:
+    """Why a metric that reads the names of pictures cannot be computed from these; empty where it can.
+
+    Such a metric has a method `misnamed`, and `names` to say what it expects. It is asked before the first forward
+    pass: an error of the metric comes only at the end of the run.
+    """
+    misnamed = metrics_fn.misnamed(image_paths) if hasattr(metrics_fn, "misnamed") else []
+    if not misnamed:
+        return ""
+    expected = getattr(metrics_fn, "names", "other names")
+    return f"expected {expected}, got {len(misnamed)} of {len(image_paths)} others: {some_of(misnamed)}"
+
+
+def _absent(setting: EvalSetting, image_paths: Sequence[str]) -> list[str]:
+    """A warning that names the categories of the metric that have no picture."""
+    absent = setting.metrics_fn.absent(image_paths) if hasattr(setting.metrics_fn, "absent") else []
+    return [f"no picture of {some_of(absent)}"] if absent else []
 
 
 def expected_classes(registry: Registry, name: str) -> Sequence[int] | None:
     """The classes that must each have images, as column numbers. An empty list: any classes may be missing. None: all
     classes of the dataset must be there.
 
-    A setting without a declared size promises nothing. A setting that others read their logits from
-    (imagenet-a.full1000) has the classes that these ask for.
+    A setting without a declared size promises nothing. A setting has only the classes of one that reads its logits and
+    takes all of its images (imagenet-a, of imagenet-a.full1000); one that takes some of them says nothing about the
+    others.
     """
     setting = registry.runnable(name)
     if setting.size is None:
         return ()
     if setting.class_sublist is not None:
         return setting.class_sublist if _labels_are_columns(setting) else ()
-    children = [s.class_sublist for s in registry.eval_settings.entries.values() if s.logits_from == name]
-    listed = [c for c in children if c is not None]
-    if listed and len(listed) == len(children):
-        return sorted({label for sublist in listed for label in sublist})
+    for child in registry.eval_settings.entries.values():
+        if child.logits_from == name and child.class_sublist is not None and child.size == setting.size:
+            return sorted(child.class_sublist)
     return None
 
 

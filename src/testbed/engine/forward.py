@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from testbed.data.samples import Samples
-from testbed.engine.preparing import Batch, unit_range
+from testbed.engine.pictures import unit_range
+from testbed.engine.preparing import Batch
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.functions import call_by_name
+from testbed.entries.model import StandardNormalization
 from testbed.errors import DataError, ModelError
 from testbed.metrics.labels import COLUMNS
 from testbed.models.classifier import Classifier, LoadedModel
@@ -21,6 +23,7 @@ from testbed.perturb.seeding import BatchRandom, image_generator
 from testbed.store.outputs import Outputs
 
 T = TypeVar("T")
+_MOST_FLOAT16 = float(np.finfo(np.float16).max)
 
 
 class Shown:
@@ -38,9 +41,12 @@ class Shown:
     def __call__(self, batch: Batch) -> Batch:
         images = batch.images.to(self._device, non_blocking=True)
         if images.dtype == torch.uint8:
-            images = unit_range(images)
+            # Bytes lie channels last. Where nothing but a network looks at them they may stay so.
+            perturbed = self._batched is not None or self._setting.perturbation_fn_gpu is not None
+            images = unit_range(images) if perturbed else images.permute(0, 3, 1, 2).float().div_(255)
         if self._batched is not None:
-            images = self._batched(images, _random(self._setting, batch, self._device, self._options))
+            rng = _random(self._setting, batch, self._device, self._options)
+            images = self._batched(images, rng, data_roots=self._options.data_roots)
         if not needs_the_model(self._setting):
             images = _perturbed(self._setting, images, batch, self._options, model=None)
         return Batch(batch.rows, images)
@@ -50,7 +56,8 @@ class Forward:
     """One loaded model on one setting: from a batch on the device to outputs."""
 
     def __init__(self, loaded: LoadedModel, setting: EvalSetting, samples: Samples, options: RunOptions) -> None:
-        self._loaded, self._setting, self._options = loaded, setting, options
+        self.loaded = self._loaded = loaded
+        self._setting, self._options = setting, options
         self._classifier = Classifier(loaded, setting).eval()
         self._recordings = Recordings(loaded, options)
         chain = [repr(t) for t in setting.transforms_for(loaded.entry) if t is not None]
@@ -59,6 +66,12 @@ class Forward:
         self._columns = samples.num_classes if setting.targets_are == COLUMNS else None
         if setting.class_sublist is not None:
             self._columns = len(setting.class_sublist)
+
+    @property
+    def writes(self) -> bool:
+        """Whether the images it is shown may be changed: by an in-place first layer, an attack or a probe."""
+        copied = isinstance(self._loaded.entry.normalization, StandardNormalization)
+        return not copied or needs_the_model(self._setting) or self._setting.probe is not None
 
     def outputs(self, batch: Batch, note: Callable[[str], None]) -> Iterator[Outputs]:
         """Of a batch, or of its parts where a whole one did not fit into memory before."""
@@ -74,9 +87,19 @@ class Forward:
             yield from within_memory(self._once, batch.part(start, start + size), halved)
 
     def _once(self, batch: Batch) -> Outputs:
-        device, images = self._loaded.device, batch.images
-        if self._loaded.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
+        try:
+            return self._in_one_go(batch)
+        except RuntimeError as error:
+            if not self._loaded.channels_last or "view size is not compatible" not in str(error):
+                raise
+            self._loaded.without_channels_last()
+            self._known_facts |= self._loaded.facts()
+            return self._in_one_go(batch)
+
+    def _in_one_go(self, batch: Batch) -> Outputs:
+        device = self._loaded.device
+        layout = torch.channels_last if self._loaded.channels_last else torch.contiguous_format
+        images = batch.images.contiguous(memory_format=layout)
         targets = torch.from_numpy(batch.rows.targets).to(device)
         # A classify function that draws random numbers gives the same answer at every rerun.
         _seed_torch(self._setting, batch, self._options, device)
@@ -115,9 +138,22 @@ class Forward:
 
     def _check(self, logits: np.ndarray, batch: Batch) -> None:
         model, setting = self._loaded.entry.name, self._setting.name
-        bad = np.isnan(logits).any(axis=1)
+        bad = ~np.isfinite(logits).all(axis=1)
         if bad.any():
-            raise DataError(f"model '{model}' gives NaN for image {batch.rows.ids[int(bad.argmax())]}")
+            row = int(bad.argmax())
+            image = batch.rows.ids[row]
+            if np.isnan(logits[row]).any():
+                raise DataError(f"model '{model}' gives NaN for image {image}")
+            raise DataError(
+                f"model '{model}' gives infinite logits for image {image}: expected finite numbers; a class that it "
+                "never predicts can have the image's lowest logit"
+            )
+        largest = float(np.abs(logits).max(initial=0))
+        if self._options.logits_dtype == "float16" and largest > _MOST_FLOAT16:
+            raise DataError(
+                f"model '{model}' gives logits up to {largest:g}, float16 ends at {_MOST_FLOAT16:g}: leave out "
+                "--logits-dtype float16"
+            )
         width, highest = logits.shape[1], int(batch.rows.targets.max())
         if self._columns is not None and width != self._columns:
             raise DataError(f"model '{model}' gives {width} classes, but the setting '{setting}' has {self._columns}")
@@ -133,9 +169,32 @@ class Forward:
         return facts if describe is None else {**facts, "perturbation": describe(int(min(images.shape[-2:])))}
 
 
+def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+    """The batches on their device. On a GPU each is copied by a stream of its own while the one before is computed."""
+    if device.type != "cuda":
+        yield from batches
+        return
+    copying, ready = torch.cuda.Stream(device), None
+    for batch in batches:
+        with torch.cuda.stream(copying):
+            images = batch.images.to(device, non_blocking=True)
+        if ready is not None:
+            yield ready
+        computing = torch.cuda.current_stream(device)
+        computing.wait_stream(copying)
+        images.record_stream(computing)
+        copying.synchronize()  # the memory it was copied from is used again when the next batch is asked for
+        ready = Batch(batch.rows, images)
+    if ready is not None:
+        yield ready
+
+
 def batched_form(setting: EvalSetting, device: torch.device) -> Callable[..., torch.Tensor] | None:
-    """What takes the place of perturbation_fn_cpu on a GPU: its `on_batch`, which gives the same but for rounding."""
-    return getattr(setting.perturbation_fn_cpu, "on_batch", None) if device.type == "cuda" else None
+    """A perturbation_fn_cpu that takes batches on any device is called on a GPU, unless it says that it cannot be."""
+    perturbation = setting.perturbation_fn_cpu
+    if device.type == "cpu" or getattr(perturbation, "cpu_only", False):
+        return None
+    return getattr(perturbation, "on_batch", None)
 
 
 def needs_the_model(setting: EvalSetting) -> bool:

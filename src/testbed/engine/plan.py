@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-from testbed.data.download import with_hint
+from testbed.data.audit import Findings
 from testbed.data.rows import Rows
-from testbed.data.samples import UNKNOWN, Dataset, Samples
+from testbed.data.samples import UNKNOWN, Samples
 from testbed.engine.checks import look_over_setting
-from testbed.engine.stored import Outdated, Standing, standing_of, told_apart
+from testbed.engine.data_changes import DataToday, looked_at
+from testbed.engine.stored import Doubts, Outdated, Standing, standing_of, told_apart
+from testbed.entries.checks import check_name
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
-from testbed.entries.registry import Registry, registry_folders
+from testbed.entries.registry import Registry
 from testbed.errors import DataError, ModelError, StoreError
 from testbed.models.classes import columns_for, lacks_classes
 from testbed.options import RunOptions, stored_model_name
 from testbed.store.database import Store
+
+_NAMED = 3  # models that are named in one line
 
 
 @dataclass
@@ -37,6 +40,7 @@ class Pair:
     error: str = ""
     warning: str = ""
     reason: str = ""  # why a stored result is made again
+    replaces: int | None = None  # the evaluation that stood when the plan was made
 
     @property
     def label(self) -> str:
@@ -85,6 +89,18 @@ class Plan:
             children.setdefault((pair.stored_model, pair.setting.logits_from), []).append(pair)
         return children
 
+    def made_again(self) -> list[str]:
+        """Why stored results are run again: a line for each reason and setting, with the models."""
+        models: dict[tuple[str, str], list[str]] = {}
+        for pair in self.having("run"):
+            if pair.reason:
+                models.setdefault((pair.setting.name, pair.reason), []).append(pair.stored_model)
+        told = []
+        for (setting, reason), names in models.items():
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            told.append(f"{setting}: run again for {', '.join(names[:_NAMED])}{more}: {reason}")
+        return told
+
     def estimated_seconds(self, speeds: dict[str, float]) -> float | None:
         """From stored throughput; None where none of the models has been run before."""
         timed = [p for p in self.having("run") if p.stored_model in speeds]
@@ -94,6 +110,46 @@ class Plan:
         images = sum(p.n_images for p in timed)
         # Models that were never run are taken to be as fast as the others.
         return known * sum(p.n_images for p in self.having("run")) / max(images, 1)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Pairs of one setting whose models want the same pictures: each picture is prepared once for all of them."""
+
+    pairs: tuple[Pair, ...]
+    batch: int  # the largest batch size among them, of which the others are parts
+
+    @property
+    def models(self) -> frozenset[str]:
+        return frozenset(pair.model.name for pair in self.pairs)
+
+
+def batch_size_of(pair: Pair, registry: Registry, options: RunOptions) -> int:
+    return options.batch_size or pair.model.batch_size_for(registry.runnable(pair.setting.name))
+
+
+def bundles_of(plan: Plan, registry: Registry, options: RunOptions) -> list[Bundle]:
+    """The pairs to run, in bundles that are prepared together, in the order of the plan."""
+    bundles: list[tuple[tuple[object, ...], list[tuple[Pair, int]]]] = []
+    of_setting: dict[str, list[int]] = {}  # places in `bundles`: transforms can be compared, but need not be hashable
+    for pair in plan.having("run"):
+        setting = registry.runnable(pair.setting.name)
+        transforms, size = setting.transforms_for(pair.model), batch_size_of(pair, registry, options)
+        places = of_setting.setdefault(pair.setting.name, [])
+        for place in places:
+            wanted, members = bundles[place]
+            if wanted == transforms and _parts_of_one([size, *(s for _, s in members)]):
+                members.append((pair, size))
+                break
+        else:
+            places.append(len(bundles))
+            bundles.append((transforms, [(pair, size)]))
+    return [Bundle(tuple(p for p, _ in members), max(s for _, s in members)) for _, members in bundles]
+
+
+def _parts_of_one(sizes: Sequence[int]) -> bool:
+    """Whether batches of all these sizes can be cut from batches of the largest."""
+    return all(max(sizes) % size == 0 for size in sizes)
 
 
 def make_plan(
@@ -111,16 +167,25 @@ def make_plan(
     if options.checkpoint is not None and len(entries) != 1:
         raise StoreError(f"--checkpoint is for one model at a time, got {len(entries)}")
     plan = Plan()
+    for name in asked:
+        store.check_length(name)
+    doubts, names = Doubts(registry, store, options, outdated), looked_at(registry, asked)
     for entry in entries:
-        stored = plain = stored_model_name(entry.name, options.checkpoint)
+        # A checkpoint's file gives a part of the name, so it is checked here and not only by its entry.
+        stored = plain = check_name("model", stored_model_name(entry.name, options.checkpoint))
+        store.check_length(f"{plain}-12345678")
         if options.checkpoint is not None:
             stored = told_apart(store, plain, options.checkpoint)
         if stored != plain:
             plan.notes.append(f"{options.checkpoint} is not the file that {plain} was run with: it goes under {stored}")
-        standing = standing_of(registry, store, stored, options, outdated)
-        plan.pairs += _pairs_of(registry, entry, stored, asked, standing, overwrite)
-    plan.pairs = _without_idle_parents(plan.pairs)
-    _open_data(plan, registry, options)
+        standing = standing_of(registry, store, stored, options, doubts, names)
+        pairs = _without_idle_parents(_pairs_of(registry, entry, stored, asked, standing, overwrite))
+        for pair in (p for p in pairs if p.action == "done"):
+            key = (pair.setting.name, pair.setting.version)
+            doubts.functions.compare(pair.model, standing.completed[key], standing.origin_of(key))
+        plan.pairs += pairs
+    _open_data(plan, registry, options, doubts.data)
+    plan.notes += doubts.notes()
     return plan
 
 
@@ -133,14 +198,15 @@ def _pairs_of(
     read a setting which is made again are derived again too, whether they were asked for or not (`followers`).
     """
     alone = _cheaper_alone(registry, asked, {name for name, _ in standing.done})
-    again = asked if overwrite else _replaced(registry, model, asked, alone, standing.completed - standing.done)
-    followers = _followers(registry, again, standing.completed) if again else []
+    again = asked if overwrite else _replaced(registry, model, asked, alone, set(standing.completed) - standing.done)
+    followers = _followers(registry, again, set(standing.completed)) if again else []
     wanted, anew = [*asked, *followers], {*(asked if overwrite else ()), *followers}
     pairs = []
     for name in _with_parents(registry, model, wanted, alone):
         pair = Pair(model, registry.eval_setting(name), stored_model=stored_model, asked=name in wanted)
         key = (pair.setting.name, pair.setting.version)
         pair.reason = standing.reasons.get(key, "")
+        pair.replaces = standing.completed[key].id if key in standing.completed else None
         if key in standing.done and name not in anew:
             pair.action = "done"
         elif _derivable(pair) and name not in alone:
@@ -240,17 +306,14 @@ def _without_idle_parents(pairs: Sequence[Pair]) -> list[Pair]:
     return kept[::-1]
 
 
-def _open_data(plan: Plan, registry: Registry, options: RunOptions) -> None:
+def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataToday) -> None:
     """List the images of every setting that has something to run; a missing dataset fails its own pairs only."""
-    opened: dict[Dataset, Samples | DataError] = {}
     rows: dict[tuple[object, ...], Rows] = {}  # a thousand settings may take the same images
-    problems: dict[str, Sequence[str]] = {}  # by setting: what is wrong with the classes of its images
+    findings: dict[str, Findings] = {}  # by setting: what is wrong with the names and classes of its images
     for pair in plan.having("run"):
         setting = registry.runnable(pair.setting.name)
         assert setting.dataset is not None
-        if setting.dataset not in opened:
-            opened[setting.dataset] = _opened(setting.dataset, options)
-        samples = opened[setting.dataset]
+        samples = today.open(setting.dataset)
         try:
             if isinstance(samples, DataError):
                 raise samples
@@ -258,24 +321,20 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions) -> None:
             key = (setting.dataset, *setting.choice)
             if key not in rows:
                 rows[key] = setting.rows(samples, options.limit)
+            if setting.name not in findings:
+                findings[setting.name] = look_over_setting(registry, setting.name, samples)
+            if findings[setting.name].unusable:
+                raise DataError(f"'{setting.name}': {findings[setting.name].unusable}")
             missing = (columns_for(pair.model, setting) or ()).count(UNKNOWN)
         except (DataError, ModelError) as error:
             pair.action, pair.error = "fail", str(error)
             continue
         pair.rows = rows[key]
-        if setting.name not in problems:
-            problems[setting.name] = look_over_setting(registry, setting.name, samples).problems
-        pair.warning = "; ".join([*_unexpected_size(setting, pair.n_images, options), *problems[setting.name]])
+        told = findings[setting.name]
+        pair.warning = "; ".join([*_unexpected_size(setting, pair.n_images, options), *told.problems, *told.notes])
         if missing:
             lacking = f"the model lacks {missing} of the setting's classes, which are never predicted"
             pair.warning = "; ".join(text for text in (pair.warning, lacking) if text)
-
-
-def _opened(dataset: Dataset, options: RunOptions) -> Samples | DataError:
-    try:
-        return dataset.open([Path(root) for root in options.data_roots])
-    except DataError as error:
-        return with_hint(error, dataset, registry_folders(options.registry))
 
 
 def _unexpected_size(setting: EvalSetting, n_images: int, options: RunOptions) -> list[str]:

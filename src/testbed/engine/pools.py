@@ -6,21 +6,27 @@ by itself, so entries may hold lambdas.
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import signal
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+from testbed.engine.interrupts import blocked_for_children, held_back, never_interrupted
 from testbed.engine.messages import Event, Task
+from testbed.engine.preparing_pool import PreparingPool, preparing_processes
+from testbed.engine.processes import keep_freed_memory, new_process, run_context
 from testbed.options import RunOptions
 
+_PREPARING_LOST = 3  # exit code of a worker whose preparing processes are gone
 _IN_HAND = 2  # the chunk being run and the next one, so that a worker never waits for its orders
+_LEAVE_S = 0.2  # for a worker to end by itself when its connection closes
+_BURY_S = 5.0  # the same for one that has closed it
+_GRACE_S = 2.0  # between asking a process to end and killing it
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Died:
 
     exit_code: int | None
     tasks: list[Task]
+    why: str = ""  # this run has ended it
+    scope: str = "pair"  # as for a chunk that failed: "model" where it was loading one
 
 
 @dataclass
@@ -40,11 +48,20 @@ class Member:
     tasks: deque[Task] = field(default_factory=deque)
     process: Any = None
     connection: Connection | None = None
-    last_model: str | None = None
+    models: frozenset[str] = frozenset()  # of its last task: what it has loaded
+    ended: tuple[str, str] = ("", "pair")  # why this run has ended the process, and the scope of that
+
+    @property
+    def pid(self) -> int | None:
+        """Of a worker in a process of its own."""
+        return self.process.pid if self.process is not None else None
 
     @property
     def has_room(self) -> bool:
         return len(self.tasks) < _IN_HAND
+
+
+Told = tuple[Member, Event | Died]
 
 
 class Pool(Protocol):
@@ -52,7 +69,11 @@ class Pool(Protocol):
 
     def give(self, member: Member, task: Task) -> None: ...
 
-    def events(self, timeout_s: float) -> list[tuple[Member, Event | Died]]: ...
+    def events(self, timeout_s: float) -> Iterator[Told]: ...
+
+    def told(self) -> Iterator[Told]: ...
+
+    def end(self, member: Member, why: str, scope: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -63,16 +84,24 @@ class ProcessPool:
     def __init__(self, devices: Sequence[str], options: RunOptions, threads: int) -> None:
         self._options = options
         self._threads = threads
-        self._context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+        processes = preparing_processes(options.workers, devices)
+        self._preparing = PreparingPool(options, processes, len(devices)) if processes else None
+        self._context = run_context()
+        self._told: deque[Told] = deque()
         self.members = [Member(d, f"{d}#{i}" if devices.count(d) > 1 else d) for i, d in enumerate(devices)]
 
     def _start(self, member: Member) -> None:
         ours, theirs = self._context.Pipe()
-        member.process = self._context.Process(
-            target=_serve, args=(theirs, member.device, self._options, self._threads), name=f"testbed {member.label}"
-        )
-        member.process.start()
+        pictures = self._preparing.connection(self.members.index(member)) if self._preparing else None
+        sharing = sum(other.device == member.device for other in self.members)
+        arguments = (theirs, pictures, member.device, self._options, self._threads, sharing)
+        process = new_process(self._context, f"testbed {member.label}", _serve, *arguments)
+        with blocked_for_children():
+            process.start()
+            member.process = process
         theirs.close()
+        if pictures is not None:
+            pictures.close()
         member.connection = ours
 
     def give(self, member: Member, task: Task) -> None:
@@ -85,79 +114,111 @@ class ProcessPool:
         except OSError:
             pass  # it has died: the next look at its connection says so
 
-    def events(self, timeout_s: float) -> list[tuple[Member, Event | Died]]:
-        """Whatever the workers have to tell, waiting for the first word at most `timeout_s`."""
+    def events(self, timeout_s: float) -> Iterator[Told]:
+        """Whatever the workers have to tell, waiting for the first word at most `timeout_s`.
+
+        What an interrupted caller has not taken stays, and comes with the next call.
+        """
         talking = {m.connection: m for m in self.members if m.connection is not None}
-        told: list[tuple[Member, Event | Died]] = []
-        for connection in wait(list(talking), timeout_s):
+        for connection in wait(list(talking), 0.0 if self._told else timeout_s):
             assert isinstance(connection, Connection)
-            member = talking[connection]
-            try:
+            self._hear(talking[connection], connection)
+        while self._told:
+            yield self._told.popleft()
+
+    def told(self) -> Iterator[Told]:
+        """What the workers have told already."""
+        return self.events(0.0)
+
+    def _hear(self, member: Member, connection: Connection) -> None:
+        before = len(self._told)
+        try:
+            with held_back():  # of a message that is read in half the rest would be taken for the next one
                 while connection.poll():
-                    told.append((member, connection.recv()))
-            except (EOFError, OSError):
-                told.append((member, self._bury(member)))
-        return told
+                    self._told.append((member, connection.recv()))
+        except (EOFError, OSError):
+            # What it did before comes first, and takes tasks off its list: its death is told in the next turn.
+            if len(self._told) == before:
+                self._told.append((member, self._bury(member)))
 
     def _bury(self, member: Member) -> Died:
-        member.process.join()
-        tasks = list(member.tasks)
+        end_processes([member.process], _BURY_S)  # it has hung up, which does not mean that it has ended
+        tasks, (why, scope) = list(member.tasks), member.ended
         member.tasks.clear()
         member.connection = None
-        return Died(member.process.exitcode, tasks)
+        member.ended = ("", "pair")
+        return Died(member.process.exitcode, tasks, why, scope)
+
+    def end(self, member: Member, why: str, scope: str) -> None:
+        """End a worker that hangs. What it had told before comes with the next events, and then its death."""
+        member.ended = (why, scope)
+        end_processes([member.process], leave_s=0.0)
 
     def close(self) -> None:
         # A worker ends by itself when its connection closes; one in the middle of a chunk is ended.
         for member in self.members:
             if member.connection is not None:
                 member.connection.close()
-        for member in self.members:
-            if member.process is not None:
-                member.process.join(timeout=0.2)
-                if member.process.is_alive():
-                    member.process.terminate()
-                    member.process.join()
+        end_processes([member.process for member in self.members if member.process is not None])
+        if self._preparing is not None:
+            self._preparing.close(end_processes)
 
 
-def _serve(connection: Connection, device: str, options: RunOptions, threads: int) -> None:
-    """The life of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+def end_processes(processes: Sequence[Any], leave_s: float = _LEAVE_S) -> None:
+    """Let processes leave by themselves, ask those that do not to end, and kill those that do not listen.
+
+    A process that is stopped hears no question. A second Ctrl-C skips the waiting, not the killing.
+    """
+    try:
+        if not _have_ended(processes, leave_s):
+            for process in processes:
+                process.terminate()
+            _have_ended(processes, _GRACE_S)
+    finally:
+        with held_back():
+            for process in processes:
+                process.kill()
+            _have_ended(processes, _GRACE_S)
+
+
+def _have_ended(processes: Sequence[Any], within_s: float) -> bool:
+    """Whether all processes have ended by then. It takes no longer, even for one that the system cannot kill."""
+    deadline = time.monotonic() + within_s
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    return not any(process.is_alive() for process in processes)
+
+
+def _serve(
+    connection: Connection, pictures: Connection | None, device: str, options: RunOptions, threads: int, sharing: int
+) -> None:
+    """The life of a worker process. `sharing`: how many workers share the memory of its device."""
+    never_interrupted()
     keep_freed_memory()
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
     import torch
 
+    from testbed.engine.messages import Note
+    from testbed.engine.shared_preparing import PreparingLost, SharedPreparer
     from testbed.engine.worker import Worker
     from testbed.entries.registry import load_registry
 
     if device == "cpu":
         torch.set_num_threads(threads)
-    worker = Worker(device, load_registry(options.registry), options, connection.send)
-    while True:
-        try:
-            task = connection.recv()
-        except EOFError:
-            return
-        try:
-            worker.run(task)
-        except OSError:  # the parent hung up while the result was being told
-            return
-
-
-def keep_freed_memory() -> None:
-    """Let glibc reuse large blocks instead of handing each back to the system.
-
-    Activations of a batch are allocated and freed layer by layer; without this every layer pays for fresh pages,
-    which cost 60 % of the time of EfficientNet-Lite0 at batch 64 on one core.
-    """
-    mmap_max, trim_threshold = -4, -1  # names of malloc.h
+    registry = load_registry(options.registry)
     try:
-        libc = ctypes.CDLL(None)
-        libc.mallopt(mmap_max, 0)
-        libc.mallopt(trim_threshold, 2**31 - 1)
-    except (OSError, AttributeError):  # another C library
-        pass
+        preparer = None
+        if pictures is not None:
+            preparer = SharedPreparer(options, pictures, device, lambda text: connection.send(Note(text)))
+        worker = Worker(device, registry, options, connection.send, preparer, sharing)
+        while True:
+            worker.run(connection.recv())
+    except (EOFError, OSError):  # the parent has closed the connection, or is gone
+        return
+    except PreparingLost:
+        raise SystemExit(_PREPARING_LOST) from None
 
 
 def _die_with(sentinel: int) -> None:
@@ -179,13 +240,17 @@ class InlinePool:
     def give(self, member: Member, task: Task) -> None:
         member.tasks.append(task)
 
-    def events(self, timeout_s: float) -> list[tuple[Member, Event | Died]]:
-        member = self.members[0]
-        if member.tasks:
-            self._worker.run(member.tasks[0])
-        told: list[tuple[Member, Event | Died]] = [(member, e) for e in self._events]
-        self._events.clear()
-        return told
+    def events(self, timeout_s: float) -> Iterator[Told]:
+        if self.members[0].tasks:
+            self._worker.run(self.members[0].tasks[0])
+        yield from self.told()
+
+    def told(self) -> Iterator[Told]:
+        while self._events:
+            yield self.members[0], self._events.popleft()
+
+    def end(self, member: Member, why: str, scope: str) -> None:
+        """A worker in this process cannot be ended without it."""
 
     def close(self) -> None:
-        pass
+        self._worker.close()

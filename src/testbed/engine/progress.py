@@ -56,7 +56,7 @@ class Lines(Silent):
         self._pairs, self._images = n_pairs, n_images
         self._pairs_done = self._images_done = self._images_found = 0
         self._started = self._last = time.monotonic()
-        self._log = log.open("a", encoding="utf-8") if log else None
+        self._log = log.open("a", encoding="utf-8", errors="backslashreplace") if log else None
 
     def begun(self, pair: Pair, images_done: int) -> None:
         self._images_done += images_done

@@ -5,31 +5,42 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from testbed.data import writing
+from testbed.data.content import sum_of
 from testbed.data.samples import fingerprint_of
 from testbed.engine.checks import near_chance
-from testbed.engine.messages import ChunkDone, Task
-from testbed.engine.plan import Pair
+from testbed.engine.data_changes import choice_of
+from testbed.engine.function_changes import functions_of
+from testbed.engine.messages import ChunkDone, Share, Task
+from testbed.engine.plan import Pair, batch_size_of
 from testbed.engine.stored import less_precise, rotation_head
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError
 from testbed.options import RunOptions
 from testbed.store import files
-from testbed.store.database import Store, Work, now
+from testbed.store.database import METRIC, Busy, Claim, Store, Work, now
 from testbed.store.evaluation import OWN
 from testbed.store.find import find, find_one
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
 from testbed.store.write import add_eval_setting
 
 _PACKAGES = ("testbed", "torch", "torchvision", "timm", "numpy", "pillow", "scipy")
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A pair that this run holds: where its outputs go, and the stretches of rows still to do."""
+
+    share: Share
+    gaps: tuple[tuple[int, int], ...]
 
 
 class Recorder:
@@ -39,58 +50,82 @@ class Recorder:
         self.store = store
         self.registry = registry
         self.options = options
+        self.notes: list[str] = []  # lines for the user, which the dispatcher tells
         self._facts: dict[int, dict[str, Any]] = {}
+        self._chunks: dict[int, set[int]] = {}  # first rows of what is recorded
         self._logits_paths: dict[int, str] = {}
+        self._functions: dict[int, Mapping[str, str]] = {}  # digests, from before any of them was called
         self._heads: dict[int, dict[str, str]] = {}  # rotation heads as they were when their pairs began
         self._dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(options.amp or "", "float32")
 
-    def begin(self, pair: Pair, resumable: bool = True) -> tuple[int, list[Task]]:
-        """Claim the pair; its id and the chunks still to do. Raises Busy where another run holds it."""
+    def begin(self, pair: Pair, resumable: bool = True) -> Begun:
+        """Claim the pair; the rows still to do. Raises Busy where another run holds it."""
         assert pair.rows is not None
         work = self._work(pair, files.new_logits_path(pair.stored_model, pair.setting.name))
         files.save_rows(self.store.folder / work.samples_path, pair.rows)
         claim = self.store.claim(*self._ids(pair), self.options.variant, work, resumable)
         if claim.abandoned:
-            shutil.rmtree(files.parts_folder(self.store.folder / claim.abandoned), ignore_errors=True)
-        assert claim.logits_path is not None
-        self._logits_paths[claim.evaluation_id] = claim.logits_path
-        folder = files.parts_folder(self.store.folder / claim.logits_path)
+            files.remove_logits(self.store.folder, claim.abandoned)
+        logits_path = self._own_place(claim, str(work.logits_path))
+        self._logits_paths[claim.evaluation_id] = logits_path
+        folder = files.parts_folder(self.store.folder / logits_path)
+        self._functions[claim.evaluation_id] = work.functions
         self._heads[claim.evaluation_id] = rotation_head(pair.stored_model, self.options)
-        done = {start for start, _ in claim.done if self._usable(files.part_path(folder, start), pair)}
-        tasks = [
-            Task(
-                evaluation_id=claim.evaluation_id,
-                model=pair.model.name,
-                setting=pair.setting.name,
-                start=start,
-                stop=min(start + claim.chunk_size, pair.n_images),
-                folder=str(folder),
-                fingerprint=pair.fingerprint,
-            )
-            for start in range(0, pair.n_images, claim.chunk_size)
-            if start not in done
-        ]
-        return claim.evaluation_id, tasks
+        done = self._taken_up(pair, claim, folder)
+        share = Share(claim.evaluation_id, pair.model.name, str(folder))
+        self._chunks[claim.evaluation_id] = {start for start, _ in done}
+        return Begun(share, tuple(_gaps(pair.n_images, done)))
 
-    def is_complete(self, pair: Pair) -> bool:
-        """Whether any run has brought the pair to its end."""
+    def _own_place(self, claim: Claim, logits_path: str) -> str:
+        """Where the logits of a claimed pair go, with the chunks an earlier run has finished beside them.
+
+        The earlier run may only have slept. Its files are linked into a place of this run's own, so that a chunk or a
+        result that it writes late lands where nobody reads. A kill at any point leaves the row with a place that has
+        all chunks.
+        """
+        if not claim.inherited:
+            assert claim.logits_path is not None
+            return claim.logits_path
+        theirs = files.parts_folder(self.store.folder / str(claim.logits_path))
+        ours = files.parts_folder(self.store.folder / logits_path)
+        files.link_parts(theirs, ours, [start for start, _ in claim.done])
+        try:
+            self.store.move_logits(claim.evaluation_id, logits_path)
+        except Busy:
+            files.remove_logits(self.store.folder, logits_path)
+            raise
+        files.remove_logits(self.store.folder, str(claim.logits_path))
+        return logits_path
+
+    def completed_id(self, pair: Pair) -> int | None:
+        """The completed evaluation of the pair that does for what is asked, whichever run made it."""
         stored = find(
             self.store, [pair.stored_model], [pair.setting.name], self.options.variant, pair.setting.version, OWN
         )
         head = rotation_head(pair.stored_model, self.options).get("sha256")
-        return any(e.has_recorded(self.options.arrays, head) and not less_precise(e, self.options) for e in stored)
+        does = (
+            e.id
+            for e in stored
+            if e.id != pair.replaces and e.has_recorded(self.options.arrays, head) and not less_precise(e, self.options)
+        )
+        return next(does, None)
+
+    def has_chunk(self, evaluation_id: int, start: int) -> bool:
+        return start in self._chunks.get(evaluation_id, ())
 
     def chunk(self, done: ChunkDone, device: str) -> None:
-        task = done.task
-        self._facts[task.evaluation_id] = dict(done.facts)
+        task, evaluation_id = done.task, done.share.evaluation_id
+        self._facts[evaluation_id] = dict(done.facts)
+        self._chunks[evaluation_id].add(task.start)
         self.store.record_chunk(
-            task.evaluation_id,
+            evaluation_id,
             start=task.start,
             stop=task.stop,
             seconds=done.seconds,
             device=device,
             bad_rows=done.bad_rows,
             weights_sha256=done.facts["weights_sha256"],
+            content=done.content,
         )
 
     def finish(self, pair: Pair, evaluation_id: int) -> None:
@@ -98,7 +133,7 @@ class Recorder:
         chunks = self.store.chunk_facts(evaluation_id)
         head = self._heads.pop(evaluation_id, {})
         self._refuse_mixed(pair, evaluation_id, chunks, head)
-        relative, samples_path = self._logits_paths.pop(evaluation_id), self._samples_path(pair)
+        relative, samples_path = self._logits_paths[evaluation_id], self._samples_path(pair)
         target = self.store.folder / relative
         parts = files.parts_folder(target)
         digests = files.assemble(parts, [c["start"] for c in chunks], pair.n_images, target, self.options.logits_dtype)
@@ -118,6 +153,7 @@ class Recorder:
             n_bad=len(bad_rows),
             logits_path=relative,
             logits_sha256=digests["logits"],
+            logits_bytes=target.stat().st_size,
             weights_sha256=chunks[0]["weights_sha256"],
             device=facts.pop("device", None),
             dtype=facts.pop("dtype", None),
@@ -129,6 +165,10 @@ class Recorder:
                 **facts,
                 **environment(),
                 **_declared_facts(pair.setting, self.registry.runnable(pair.setting.name)),
+                "content": sum_of(c["content"] for c in chunks),
+                "older_fingerprints": list(pair.samples.older_fingerprints if pair.samples else ()) or None,
+                "choice": choice_of(self.registry, pair.setting.name),
+                "functions": dict(self._functions.pop(evaluation_id)),
                 "arrays_sha256": digests,
                 "bad_rows": bad_rows,
                 "devices": sorted({c["device"] for c in chunks}),
@@ -139,6 +179,7 @@ class Recorder:
                 "checkpoint": self.options.checkpoint,
             },
         )
+        del self._logits_paths[evaluation_id]
         shutil.rmtree(parts, ignore_errors=True)
         files.remove_all_logits(self.store.folder, orphans)
 
@@ -159,6 +200,7 @@ class Recorder:
         """A result from the stored logits of the parent, without a forward pass."""
         source = self.registry.eval_setting(str(pair.setting.logits_from))
         parent = find_one(self.store, pair.stored_model, source.name, self.options.variant, source.version, OWN)
+        functions = functions_of(self.registry, pair.model, pair.setting.name)
         outputs = derive(outputs_of(self.store, self.registry, parent), pair.setting)
         metrics = measure(pair.setting, pair.model, outputs)
         n = len(outputs)
@@ -176,6 +218,8 @@ class Recorder:
             provenance={
                 **environment(),
                 "logits_from": parent.eval_setting,
+                "choice": choice_of(self.registry, pair.setting.name),
+                "functions": {METRIC: functions[METRIC]} if METRIC in functions else {},
                 "logits_dtype": parent.provenance.logits_dtype,
             },
             **{name: getattr(parent, name) for name in inherited},
@@ -188,11 +232,39 @@ class Recorder:
         claim = self.store.claim(*self._ids(pair), self.options.variant, work, resumable=True)
         self.store.fail(claim.evaluation_id, error)
 
-    def _usable(self, part: Path, pair: Pair) -> bool:
-        """Whether an earlier run left this chunk with all that is asked for, of today's rotation head."""
-        if not self.options.arrays:
-            return part.is_file()
-        return files.part_holds(part, self.options.arrays) and not self._older_than_head(part, pair)
+    def fail_begun(self, evaluation_id: int, error: str) -> None:
+        """The failure of a pair that this run holds. Raises TakenOver where it no longer does."""
+        self.store.fail(evaluation_id, error)
+
+    def let_go(self, evaluation_id: int) -> None:
+        """Forget a pair that another run has taken over, and remove this run's own files of it."""
+        self._facts.pop(evaluation_id, None)
+        self._heads.pop(evaluation_id, None)
+        logits_path = self._logits_paths.pop(evaluation_id, None)
+        # While the row still has this place, the other run is about to take the chunks from here.
+        if logits_path is not None and logits_path != self.store.logits_path(evaluation_id):
+            files.remove_logits(self.store.folder, logits_path)
+
+    def drop(self, task: Task, share: Share) -> None:
+        """Remove a chunk that came too late to count, where it is in a place that nobody refers to."""
+        place, folder = self.store.logits_path(share.evaluation_id), Path(share.folder)
+        if place is None or files.parts_folder(self.store.folder / place) != folder:
+            files.remove_part(folder, task.start)
+
+    def _taken_up(self, pair: Pair, claim: Claim, folder: Path) -> list[tuple[int, int]]:
+        """Rows of the chunks that an earlier run left whole, with all that is asked for, of today's head."""
+        done, bad = [], []
+        for start, stop in claim.done:
+            part = files.part_path(folder, start)
+            problem = files.part_problem(part, stop - start)
+            if problem:
+                bad.append(f"images {start} to {stop}: {problem}")
+            elif files.part_holds(part, self.options.arrays) and not self._older_than_head(part, pair):
+                done.append((start, stop))
+        if bad:
+            more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+            self.notes.append(f"{pair.label}: a finished chunk is damaged and made anew ({bad[0]}){more}")
+        return done
 
     def _older_than_head(self, part: Path, pair: Pair) -> bool:
         if "rotation" not in self.options.arrays:
@@ -216,18 +288,33 @@ class Recorder:
             samples_path=self._samples_path(pair) if logits_path else "",
             dtype=self._dtype,
             logits_path=logits_path,
+            functions=functions_of(self.registry, pair.model, pair.setting.name) if logits_path else {},
         )
 
     def _chunk_size(self, pair: Pair) -> int:
         """A whole number of batches, so that batches are the same however the chunks are shared out."""
-        batch = self.options.batch_size or pair.model.batch_size_for(self.registry.runnable(pair.setting.name))
+        batch = self.batch_size(pair)
         return max(1, self.options.chunk_size // batch) * batch
+
+    def batch_size(self, pair: Pair) -> int:
+        return batch_size_of(pair, self.registry, self.options)
 
     def _samples_path(self, pair: Pair) -> str:
         assert pair.rows is not None
         rows = pair.rows
         key = fingerprint_of(pair.fingerprint, rows.indices.tobytes(), rows.targets.tobytes())[:12]
         return f"logits/{writing.safe_name(pair.setting.name)}/samples-{key}.npz"
+
+
+def _gaps(n_images: int, done: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The stretches of rows that are in none of the chunks."""
+    reached = 0
+    for start, stop in sorted(done):
+        if start > reached:
+            yield reached, start
+        reached = max(reached, stop)
+    if reached < n_images:
+        yield reached, n_images
 
 
 def _declared_facts(setting: EvalSetting, runnable: EvalSetting) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from testbed.engine.predict import predict
-from testbed.engine.preparing import Preparer
+from testbed.engine.preparing import LocalPreparer
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.errors import ModelError
@@ -44,7 +44,7 @@ def train_rotation_head(
     loaded = LoadedModel(model, device, options)
     turns = RandomTurns(torch.Generator().manual_seed(options.seed))
     showing = replace(setting, perturbation_fn_gpu=turns, adversarial_attack=None, probe=None)
-    preparer = Preparer(options)
+    preparer = LocalPreparer(options)
     steps: Stepper | None = None
     try:
         rows = setting.rows(preparer.samples(setting), options.limit)

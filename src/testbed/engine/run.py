@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.engine.dispatch import Dispatcher, Outcome
@@ -15,8 +15,9 @@ from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
 from testbed.engine.stored import Outdated
 from testbed.entries.registry import Registry
-from testbed.options import PERTURBED_GB, RunOptions
+from testbed.options import RunOptions
 from testbed.store.database import Store
+from testbed.store.sweeping import sweep
 
 
 @dataclass
@@ -57,11 +58,14 @@ def run_evaluations(
     """
     plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
     report = Report(plan)
-    for note in () if quiet else plan.notes:
+    for note in () if quiet else (*plan.made_again(), *plan.notes):
         print(note, file=sys.stderr, flush=True)
-    if all(pair.action == "done" for pair in plan.pairs):
+    done = {(p.stored_model, p.setting.name, p.setting.version) for p in plan.having("done")}
+    store.clear_failures(done, options.variant)
+    if len(plan.having("done")) == len(plan.pairs):
         return report
     store.begin_run()
+    sweep(store)
     try:
         with (
             closing(_pool(plan, registry, options, devices, inline)) as pool,
@@ -84,9 +88,6 @@ def _pool(
 
     if devices is None:
         devices = chosen_devices() if plan.having("run") else ["cpu"]
-    if len({pair.stored_model for pair in plan.having("run")}) > len(devices):
-        # A worker will be given several models: perturbed images are worth keeping for the next one.
-        options = replace(options, perturbed_gb=PERTURBED_GB)
     if inline:
         return InlinePool(devices[0], options, registry)
     return ProcessPool(list(devices), options, threads_per_worker(devices, options.threads))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.data import writing
+from testbed.engine.data_changes import DataToday
+from testbed.engine.function_changes import FunctionsToday
 from testbed.entries.registry import Registry
 from testbed.options import RunOptions
+from testbed.store.damage import DAMAGED, missing_or_cut, problem_of
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import EVERY, find
@@ -27,9 +30,43 @@ def told_apart(store: Store, name: str, checkpoint: str) -> str:
     return name if all(digest in digests for digests in known) else f"{name}-{digest[:8]}"
 
 
-def why_again(evaluation: Evaluation, options: RunOptions, outdated: Outdated | None) -> str:
-    """Why a completed result does not do for what is asked; empty where it does."""
-    return less_precise(evaluation, options) or (outdated(evaluation) if outdated else "")
+class Doubts:
+    """What may speak against a stored result, beside what is asked for: its files, its data, what a caller knows.
+
+    Of settings that a plan looks at; other results of a model are left alone.
+    """
+
+    def __init__(self, registry: Registry, store: Store, options: RunOptions, outdated: Outdated | None) -> None:
+        self.data = DataToday(registry, options)
+        self.functions = FunctionsToday(registry)
+        self._registry, self._store, self._options, self._outdated = registry, store, options, outdated
+
+    def why_again(self, evaluation: Evaluation, origin: Evaluation) -> str:
+        """Why a completed result does not do for what is asked; empty where it does."""
+        return (
+            less_precise(evaluation, self._options)
+            or (self._outdated(evaluation) if self._outdated else "")
+            or _damage(self._store, origin)
+            or self.data.why_again(evaluation, origin, self._store.folder)
+        )
+
+    def is_declared(self, evaluation: Evaluation) -> bool:
+        return self._registry.eval_setting(evaluation.eval_setting).version == evaluation.version
+
+    def notes(self) -> list[str]:
+        """What the user should know of results that stand."""
+        self.data.close()
+        return [*self.data.notes(), *self.functions.notes()]
+
+
+def _damage(store: Store, evaluation: Evaluation) -> str:
+    """What is wrong with the files. What was found damaged before is looked at closely: it may have been restored."""
+    if not evaluation.logits_path:
+        return ""
+    problem = missing_or_cut(store.folder, evaluation.logits_path, evaluation.logits_bytes)
+    if not problem and evaluation.status == DAMAGED:
+        problem = problem_of(store.folder, evaluation)
+    return f"damaged: {problem}" if problem else ""
 
 
 def less_precise(evaluation: Evaluation, options: RunOptions) -> str:
@@ -47,18 +84,38 @@ Key = tuple[str, int]  # name and version of a setting
 class Standing:
     """What is stored of a model, by setting and version."""
 
-    completed: set[Key]
+    completed: dict[Key, Evaluation]
     done: set[Key]  # those of the completed that need not be made again
     reasons: Mapping[Key, str]  # why others must be, where that is not because something is missing
+    by_id: Mapping[int, Evaluation]
+
+    def origin_of(self, key: Key) -> Evaluation:
+        return _origin(self.completed[key], self.by_id)
 
 
 def standing_of(
-    registry: Registry, store: Store, stored_model: str, options: RunOptions, outdated: Outdated | None
+    registry: Registry, store: Store, stored_model: str, options: RunOptions, doubts: Doubts, names: Collection[str]
 ) -> Standing:
+    """What is stored of a model. Results of the settings in `names` are held against today's data and files."""
     stored = find(store, [stored_model], variant=options.variant, version=EVERY, source=OWN)
+    by_id = {e.id: e for e in stored}
     completed = {(e.eval_setting, e.version): e for e in stored}
-    reasons = {key: why for key, e in completed.items() if (why := why_again(e, options, outdated))}
-    return Standing(set(completed), _done(registry, stored, options) - set(reasons), reasons)
+    reasons = {}
+    for key, evaluation in completed.items():
+        if evaluation.eval_setting in names and doubts.is_declared(evaluation):
+            why = doubts.why_again(evaluation, _origin(evaluation, by_id))
+        else:
+            why = less_precise(evaluation, options)
+        if why:
+            reasons[key] = why
+    return Standing(completed, _done(registry, stored, options) - set(reasons), reasons, by_id)
+
+
+def _origin(evaluation: Evaluation, by_id: Mapping[int, Evaluation]) -> Evaluation:
+    """The evaluation whose logits it reads: itself, unless it is derived."""
+    while (parent := by_id.get(evaluation.derived_from_id or 0)) is not None:
+        evaluation = parent
+    return evaluation
 
 
 def _done(registry: Registry, stored: Sequence[Evaluation], options: RunOptions) -> set[Key]:

@@ -1,77 +1,102 @@
-"""One device at work: takes chunks, keeps its model loaded, writes what it computed, tells what it did."""
+"""One device at work: takes chunks, keeps its models loaded, writes what it computed, tells what it did."""
 
 from __future__ import annotations
 
 import errno
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from testbed.data.content import as_text
 from testbed.data.rows import Rows
-from testbed.engine.messages import ChunkDone, ChunkFailed, Event, Note, Progress, Task
+from testbed.engine.loaded import LoadedModels
+from testbed.engine.messages import At, ChunkDone, ChunkFailed, Event, Note, Progress, Share, Task, TaskDone
 from testbed.engine.predict import predict
-from testbed.engine.preparing import Preparer
+from testbed.engine.preparing import LocalPreparer, Preparer, Tally
+from testbed.engine.shared_preparing import PreparingFailed
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.registry import Registry
 from testbed.errors import DataError, ModelError, TestbedError
 from testbed.models.classifier import LoadedModel
 from testbed.options import RunOptions
 from testbed.store.files import write_part
-from testbed.store.outputs import joined
+from testbed.store.outputs import Outputs, joined
 
 
 class Worker:
     """Runs chunks on one device. Knows nothing of the database or of other workers."""
 
-    def __init__(self, device: str, registry: Registry, options: RunOptions, tell: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        device: str,
+        registry: Registry,
+        options: RunOptions,
+        tell: Callable[[Event], None],
+        preparer: Preparer | None = None,
+        workers: int = 1,  # that share the device's memory
+    ) -> None:
         self.device = device
-        self._registry = registry
-        self._options = options
-        self._tell = tell
-        self._preparer = Preparer(options)
-        self._loaded: LoadedModel | None = None
+        self._registry, self._options, self._tell = registry, options, tell
+        self._preparer = preparer or LocalPreparer(options)
+        self._models = LoadedModels(device, registry, options, workers)
         self._setting: tuple[EvalSetting, Rows] | None = None  # the last task's, with its rows
 
     def run(self, task: Task) -> None:
-        """Evaluate one chunk and tell how it ended; an exception never leaves."""
-        try:
-            self._tell(self._evaluate(task))
-        except TestbedError as error:
-            scope = "model" if isinstance(error, ModelError) and self._loaded is None else "pair"
-            self._tell(ChunkFailed(task, scope, str(error)))
-        except Exception as error:
-            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-            text = f"{type(error).__name__}: {error}"
-            self._tell(ChunkFailed(task, "run" if full else "pair", text, traceback.format_exc()))
+        """Evaluate one chunk for all its models and tell how each ended; an exception never leaves."""
+        shares = {share.model: share for share in task.shares}
+        failed = _Failures(task, shares, self._tell)
+        loading = lambda name: self._tell(At(f"loading model {name}", loading=True))  # noqa: E731
+        for models in self._models.in_turns(list(shares), loading, failed.loading):
+            try:
+                self._evaluate(task, models, failed)
+            except (Exception, SystemExit) as error:  # a network of somebody else may call sys.exit
+                for model in models:
+                    failed(model.entry.name, error)
+        self._tell(TaskDone(task))
 
-    def _evaluate(self, task: Task) -> ChunkDone:
-        started = time.perf_counter()
-        loaded = self._model(task.model)
+    def _evaluate(self, task: Task, models: Sequence[LoadedModel], failed: _Failures) -> None:
+        """The chunk of every model that does not fail, written and told."""
+        self._tell(At(task.images, models=len(models)))
         setting, rows = self._rows(task)
         chunk = rows.take(slice(task.start, task.stop))
-        parts = []
-        for outputs in predict([loaded], setting, chunk, self._options, self._preparer, self._note):
-            parts.append(outputs)
+        parts: dict[str, list[Outputs]] = {model.entry.name: [] for model in models}
+        seconds = dict.fromkeys(parts, 0.0)
+        tally, last = Tally(), time.perf_counter()
+        waited = 0.0
+        for outputs in predict(
+            models,
+            setting,
+            chunk,
+            self._options,
+            self._preparer,
+            note=lambda text: self._tell(Note(text)),
+            tally=tally,
+            left=lambda model, error: failed(model.entry.name, error),
+        ):
+            parts[outputs.model].append(outputs)
             self._tell(Progress(len(outputs)))
-        if not parts:
-            raise DataError(f"no readable image in rows {task.start} to {task.stop}")
-        outputs = joined(parts)
-        arrays = {"logits": outputs.logits, **outputs.extras}
-        write_part(Path(task.folder), task.start, {n: _placed(a, outputs.rows, chunk) for n, a in arrays.items()})
-        bad_rows = np.setdiff1d(chunk.numbers, outputs.rows.numbers).tolist()
-        return ChunkDone(task, time.perf_counter() - started, bad_rows, dict(outputs.facts))
+            now = time.perf_counter()
+            # All models have waited for the pictures; each has its own forward pass.
+            seconds[outputs.model] += now - last - (tally.waited_s - waited)
+            last, waited = now, tally.waited_s
+        content = None if tally.content is None else as_text(tally.content)
+        for name in [name for name in parts if name in failed.left]:
+            if not parts[name]:
+                raise DataError(f"no readable image in rows {task.start} to {task.stop}")
+            shared_s = tally.waited_s / len(parts)
+            self._store(task, failed.left[name], chunk, joined(parts[name]), seconds[name] + shared_s, content)
+            del failed.left[name]
 
-    def _model(self, name: str) -> LoadedModel:
-        if self._loaded is None or self._loaded.entry.name != name:
-            self._loaded = None  # frees the old one's memory before the new one needs it
-            if self.device.startswith("cuda"):
-                torch.cuda.empty_cache()
-            self._loaded = LoadedModel(self._registry.model(name), self.device, self._options)
-        return self._loaded
+    def _store(
+        self, task: Task, share: Share, chunk: Rows, outputs: Outputs, seconds: float, content: str | None
+    ) -> None:
+        arrays = {"logits": outputs.logits, **outputs.extras}
+        write_part(Path(share.folder), task.start, {n: _placed(a, outputs.rows, chunk) for n, a in arrays.items()})
+        bad_rows = np.setdiff1d(chunk.numbers, outputs.rows.numbers).tolist()
+        self._tell(ChunkDone(task, share, seconds, bad_rows, dict(outputs.facts), content))
 
     def _rows(self, task: Task) -> tuple[EvalSetting, Rows]:
         """The task's setting in the form that can be run, and all its rows."""
@@ -83,8 +108,34 @@ class Worker:
             self._setting = setting, setting.rows(samples, self._options.limit)
         return self._setting
 
-    def _note(self, text: str) -> None:
-        self._tell(Note(text))
+    def close(self) -> None:
+        """Images that were to be loaded for a chunk that was interrupted are not waited for."""
+        self._preparer.close()
+
+
+class _Failures:
+    """Tells of shares that have failed, each once; the others are `left`."""
+
+    def __init__(self, task: Task, shares: dict[str, Share], tell: Callable[[Event], None]) -> None:
+        self._task, self._tell = task, tell
+        self.left = dict(shares)
+
+    def loading(self, model: str, error: BaseException) -> None:
+        """A model that cannot be loaded fails all its pairs."""
+        self(model, error, "model" if isinstance(error, ModelError) else "pair")
+
+    def __call__(self, model: str, error: BaseException, scope: str = "pair") -> None:
+        share = self.left.pop(model, None)
+        if share is None:
+            return
+        if isinstance(error, TestbedError):
+            self._tell(ChunkFailed(self._task, share, scope, str(error)))
+        elif isinstance(error, PreparingFailed):
+            self._tell(ChunkFailed(self._task, share, scope, str(error), error.details))
+        else:
+            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            text, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+            self._tell(ChunkFailed(self._task, share, "run" if full else scope, text, trace))
 
 
 def _placed(array: np.ndarray, rows: Rows, chunk: Rows) -> np.ndarray:

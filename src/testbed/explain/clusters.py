@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from testbed.data.regular import regular
 from testbed.data.writing import write_aside
 from testbed.errors import DataError, StoreError
 from testbed.metrics.contrastive import likely_classes
@@ -56,7 +57,7 @@ class Clusters:
 def read_clusters(path: str | os.PathLike[str]) -> Clusters:
     """Clusters from a JSON file [[class, ...], ...], one list per cluster."""
     try:
-        content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        content = json.loads(regular(Path(path).expanduser()).read_text(encoding="utf-8"))
         lists = [[int(c) for c in members] for members in content]
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"clusters {path}: expected a JSON file [[class, ...], ...]: {error}") from error
@@ -129,7 +130,7 @@ def main(model: str, eval_setting: str, out: Path, db: str | None, variant: str 
         evaluation = find_one(store, model, eval_setting, variant, source=OWN)
         if not evaluation.logits_path:
             raise StoreError(f"{evaluation.label} has no logits of its own: name the setting it reads them from")
-        logits = np.asarray(read_outputs(store.folder, evaluation).logits)
+        logits = np.asarray(read_outputs(store, evaluation).logits)
         clusters = confusion_clusters(likely_classes(logits), cut)
         if not clusters:
             raise StoreError(f"{model} on {eval_setting}: no image has two likely classes, so nothing is confused")

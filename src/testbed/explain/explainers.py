@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +45,18 @@ EXPLAINERS = {
     "lime": Kind(_CAPTUM, "lime", {"samples": 128, "cells": 7, "seed": 0}, ("batch_size",)),
     "shap": Kind(_CAPTUM, "kernel_shap", {"samples": 128, "cells": 7, "seed": 0}, ("batch_size",)),
 }
+# (lowest, highest) of whole numbers that a user may give by name: sizes are compared before anything is made of them.
+_SIZES = {
+    "cells": (1, 512),
+    "seed": (0, 2**31 - 1),
+    "whole_points": (0, 10_000),
+    "batch_size": (0, 65_536),
+    "most": (1, 1000),
+    "step": (0, 1_000_000),
+    "smooth_len": (0, 1_000_000),
+    "max_points": (0, 1_000_000),
+}
+_OTHER_SIZES = (1, 1_000_000)
 CAPTUM = tuple(name for name, kind in EXPLAINERS.items() if kind.module == _CAPTUM)
 
 
@@ -63,21 +76,28 @@ def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if key not in chosen:
             known = ", ".join(chosen) or "none"
             raise EntryError(f"explainer '{name}' has no option '{key}'; it takes {known}")
-        chosen[key] = as_type_of(chosen[key], value, f"explainer '{name}': {key}")
+        chosen[key] = as_type_of(chosen[key], value, key, f"explainer '{name}': {key}")
     return chosen
 
 
-def as_type_of(default: Any, value: Any, what: str) -> Any:
-    """`value`, which may be text from the command line, converted to the type of `default`."""
-    wanted = type(default)
+def as_type_of(default: Any, value: Any, key: str, what: str = "") -> Any:
+    """`value` of the option `key`, which may be text from the command line, converted to the type of `default`."""
+    wanted, what = type(default), what or key
     if wanted is bool and isinstance(value, str):  # bool("false") is True
         if value.lower() not in ("true", "false", "yes", "no", "1", "0"):
             raise EntryError(f"{what}: expected true or false, got {value!r}")
         return value.lower() in ("true", "yes", "1")
     try:
-        return wanted(value)
+        converted = wanted(value)
     except (TypeError, ValueError) as error:
         raise EntryError(f"{what}: expected a {wanted.__name__}, got {value!r}") from error
+    if wanted is int:
+        least, most = _SIZES.get(key, _OTHER_SIZES)
+        if not least <= converted <= most or converted != (converted if isinstance(value, str) else value):
+            raise EntryError(f"{what}: expected a whole number from {least} to {most}, got {value!r}")
+    if wanted is float and not math.isfinite(converted):
+        raise EntryError(f"{what}: expected a number, got {value!r}")
+    return converted
 
 
 def make_explainer(name: str, *, available: Mapping[str, Any] | None = None, **options: Any) -> Callable[..., Any]:

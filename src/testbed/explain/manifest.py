@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from testbed.data.images import read_rgb
+from testbed.data.array_files import UNREADABLE, array_names, load_npy, load_npz
+from testbed.data.images import file_state, read_rgb
+from testbed.data.regular import regular
 from testbed.data.samples import UNKNOWN, Dataset, Samples, fingerprint_of
 from testbed.errors import DataError
 
+_MOST_DIGITS = 9
 _PER_PIXEL = 64  # maps with a shorter side are coarse grids, which fit a picture of any size
 
 
@@ -54,7 +57,7 @@ class ExplanationManifest(Dataset):
             if not file.is_file():
                 raise DataError(f"{path}: lists the heatmap {file}, but there is no such file")
         questions = repr([(name, [(e.positive, e.contrast) for e in rows]) for name, rows in lines.items()])
-        sizes = np.array([(base / i).stat().st_size for i in ids], dtype=np.int64)
+        states = np.array([file_state(base / i) for i in ids], dtype=np.int64)
 
         def load(index: int) -> object:
             return _at_map_size(read_rgb(base / ids[index]), lines[ids[index]])
@@ -64,9 +67,15 @@ class ExplanationManifest(Dataset):
             targets=np.full(len(ids), UNKNOWN, dtype=np.int64),
             load=load,
             # Classes and heatmaps too: other ones are another evaluation, even of the same pictures.
-            fingerprint=fingerprint_of(questions, sizes.tobytes(), *(f.read_bytes() for f in dict.fromkeys(maps))),
+            fingerprint=fingerprint_of(
+                questions,
+                np.ascontiguousarray(states[:, 0]).tobytes(),
+                *(f.read_bytes() for f in dict.fromkeys(maps)),
+            ),
             label_space="own",
-            cache_salt=f"{path.resolve()}:{path.stat().st_mtime_ns}",
+            cache_salt=f"{path.resolve()}:{fingerprint_of(states.tobytes(), str(path.stat().st_mtime_ns))}",
+            newest_ns=int(states[:, 1].max()),
+            read=lambda index: (base / ids[index]).read_bytes(),
         )
 
 
@@ -86,14 +95,14 @@ def read_explanations(path: str | Path) -> dict[str, list[Explained]]:
     path = Path(path).expanduser()
     try:
         return _read(path, path.stat().st_mtime_ns)
-    except OSError as error:
-        raise DataError(f"manifest {path} cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"manifest {path} cannot be read: {getattr(error, 'strerror', error)}") from error
 
 
 @lru_cache(maxsize=8)
 def _read(path: Path, changed: int) -> dict[str, list[Explained]]:
     """The lines of a file; its modification time `changed` makes a file that was edited be read again."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with regular(path).open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     if not rows:
         raise DataError(f"manifest {path} lists nothing: expected a header line and one line per heatmap")
@@ -120,7 +129,7 @@ def _read(path: Path, changed: int) -> dict[str, list[Explained]]:
 def _classes(text: str, where: str) -> tuple[int, ...]:
     """Class indices separated by spaces, semicolons or |."""
     words = [w for w in re.split(r"[\s;|]+", text.strip()) if w]
-    if not all(w.isdigit() for w in words):
+    if not all(w.isdecimal() and len(w) <= _MOST_DIGITS for w in words):
         raise DataError(f"{where}: expected class indices separated by spaces, got {text!r}")
     return tuple(int(w) for w in words)
 
@@ -134,16 +143,16 @@ def read_heatmap(path: Path, positive: Sequence[int]) -> np.ndarray:
         if path.suffix == ".npz":
             heatmap = _from_archive(path, positive)
         elif path.suffix == ".npy":
-            heatmap = np.load(path, allow_pickle=False)
+            heatmap = load_npy(path)
         elif path.suffix == ".png":
             from PIL import Image
 
-            with Image.open(path) as picture:
+            with Image.open(regular(path), formats=["PNG"]) as picture:
                 # Converting to "L" would cut the 16 bits of mode I, and the floats of mode F, to 8 bits.
                 heatmap = np.asarray(picture if picture.mode.startswith(("I", "F")) else picture.convert("L"))
         else:
             raise DataError(f"heatmap {path}: expected .npy, .npz or .png")
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         hint = "; a pickled dictionary goes in with np.savez(file, **{str(k): v for k, v in d.items()})"
         raise DataError(f"heatmap {path} cannot be read: {error}{hint if 'pickle' in str(error) else ''}") from error
     if heatmap.ndim != 2:
@@ -152,10 +161,9 @@ def read_heatmap(path: Path, positive: Sequence[int]) -> np.ndarray:
 
 
 def _from_archive(path: Path, positive: Sequence[int]) -> np.ndarray:
-    with np.load(path, allow_pickle=False) as archive:
-        for name in (" ".join(map(str, positive)), str(positive[0])):
-            if name in archive.files:
-                return archive[name]
-        if len(archive.files) == 1:
-            return archive[archive.files[0]]
-        raise DataError(f"heatmap {path}: expected an array named {positive[0]}, got {', '.join(archive.files[:5])}")
+    names = array_names(path)
+    wanted = (" ".join(map(str, positive)), str(positive[0]))
+    chosen = next((name for name in wanted if name in names), names[0] if len(names) == 1 else None)
+    if chosen is None:
+        raise DataError(f"heatmap {path}: expected an array named {positive[0]}, got {', '.join(names[:5])}")
+    return load_npz(path, (chosen,))[chosen]

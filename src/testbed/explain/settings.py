@@ -16,7 +16,7 @@ from typing import Any
 
 from testbed.entries.eval_setting import EvalSetting
 from testbed.errors import EntryError
-from testbed.explain.explainers import CONTROLS, as_type_of, kind_of
+from testbed.explain.explainers import CONTROLS, EXPLAINERS, as_type_of, kind_of
 from testbed.explain.manifest import ExplanationManifest
 from testbed.explain.probe import ContrastiveProbe
 from testbed.metrics.contrastive import Recipe, explanation_metrics
@@ -48,7 +48,13 @@ def explanation_setting(
         metrics_fn=explanation_metrics,
         tags=("explanations", *tags),
         controls=tuple(c for c in controls if c != name),
+        version=2 if "rng" in _needs(explainer) else 1,  # random numbers are counted bits since version 2
     )
+
+
+def _needs(explainer: str) -> Sequence[str]:
+    """What an explainer of this package asks for."""
+    return EXPLAINERS[explainer].needs if explainer in EXPLAINERS else ()
 
 
 def make_probe(explainer: str, options: Mapping[str, Any], manifest: str = "") -> ContrastiveProbe:

@@ -14,11 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from testbed.data.images import read_rgb
 from testbed.errors import EntryError
 from testbed.explain.deletion import Answer, Question, faithfulness
 from testbed.explain.substrates import IMAGENET_MEAN
@@ -130,9 +132,8 @@ def read_tensor(path: str | os.PathLike[str]) -> torch.Tensor:
     """A picture as the published program reads it: resized to 224 x 224, normalised by ImageNet's mean and std."""
     from PIL import Image
 
-    with Image.open(path) as picture:
-        # No crop: the aspect ratio is not kept. Without `convert`, the published program fails on grey pictures.
-        small = picture.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
+    # No crop: the aspect ratio is not kept. The published program fails on grey pictures, which come in RGB here.
+    small = read_rgb(Path(path)).resize((224, 224), Image.Resampling.BILINEAR)
     pixels = torch.from_numpy(np.array(small)).permute(2, 0, 1).float().div(255)[None]
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (IMAGENET_MEAN, _IMAGENET_STD))
     return (pixels - mean) / std

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from torch import nn
 
 from testbed.data.samples import UNKNOWN
 from testbed.entries.eval_setting import EvalSetting
-from testbed.entries.functions import call_by_name
+from testbed.entries.functions import call_by_name, exits_refused
 from testbed.entries.model import Model, StandardNormalization
 from testbed.entries.registry import registry_folders
 from testbed.errors import ModelError, TestbedError
@@ -38,10 +38,11 @@ class LoadedModel:
         self.entry = entry
         self.device = torch.device(device)
         self.amp = _AMP[options.amp] if options.amp else None
-        self.channels_last = options.channels_last
         self.seed = options.seed
         with noting_files() as self.weights_files:
             self.network = _load(entry, options)
+        wanted = self.device.type == "cpu" if options.channels_last is None else options.channels_last
+        self.channels_last = wanted and _convolves(self.network)  # to others the layout means nothing
         if isinstance(self.network, nn.Module):
             self.network = self.network.eval().to(self.device)
             if self.channels_last:
@@ -51,6 +52,12 @@ class LoadedModel:
         self.fits: dict[str, int] = {}  # setting -> the largest batch that fitted, once memory has run out
         if options.compile and isinstance(self.network, nn.Module):
             self.network = torch.compile(self.network)
+
+    def without_channels_last(self) -> None:
+        """For a network that takes views of its activations, which are laid out otherwise then."""
+        self.channels_last = False
+        if isinstance(self.network, nn.Module):
+            self.network = self.network.to(memory_format=torch.contiguous_format)
 
     def entry_batch_size(self, setting: EvalSetting, options: RunOptions) -> int:
         """The batch size that was asked for: the run's option, or else the entry's."""
@@ -71,7 +78,12 @@ class LoadedModel:
             "model_transform": repr(self.entry.transform),
             "normalization": repr(self.entry.normalization),
             "torch_threads": torch.get_num_threads(),
+            "channels_last": self.channels_last,
         }
+
+
+def _convolves(network: Any) -> bool:
+    return isinstance(network, nn.Module) and any(isinstance(part, nn.Conv2d) for part in network.modules())
 
 
 def _load(entry: Model, options: RunOptions) -> Any:
@@ -79,7 +91,7 @@ def _load(entry: Model, options: RunOptions) -> Any:
     checkpoint = options.checkpoint or entry.checkpoint
     path = Path(checkpoint).expanduser() if checkpoint else None
     try:
-        with checkpoint_override(path) as already_loaded:
+        with exits_refused("classifier_loader"), checkpoint_override(path) as already_loaded:
             network = entry.classifier_loader()
             # A loader that uses `with_weights` has loaded the checkpoint itself; any other has loaded its own weights.
             if path is not None and not already_loaded():
@@ -104,6 +116,8 @@ class Classifier(nn.Module):
         columns = columns_for(loaded.entry, setting)
         # Columns of the model's own outputs: a classify function gets the same numbers.
         self._class_sublist = None if columns is None else tuple(c for c in columns if c != UNKNOWN)
+        # Known on the host: asking the tensor would wait for the device at every batch.
+        self._highest_column = max(self._class_sublist or (), default=-1)
         self._columns = self._order = None
         if self._class_sublist is not None and "class_sublist" not in loaded.entry.classify_arguments:
             self._columns = torch.tensor(self._class_sublist, device=loaded.device)
@@ -119,6 +133,11 @@ class Classifier(nn.Module):
     def network(self) -> Any:
         """The loaded network itself, for probes that look at its layers."""
         return self._loaded.network
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Those of the network: an attack sets them aside, since it asks for gradients of the input alone."""
+        network = self._loaded.network
+        return network.parameters(recurse) if isinstance(network, nn.Module) else iter(())
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         loaded, setting = self._loaded, self._setting
@@ -139,10 +158,10 @@ class Classifier(nn.Module):
                 )
         logits = _as_matrix(logits, len(images), loaded.entry.name).float()
         if self._columns is not None:
-            if int(self._columns.max()) >= logits.shape[1]:
+            if self._highest_column >= logits.shape[1]:
                 raise ModelError(
                     f"model '{loaded.entry.name}' gives {logits.shape[1]} classes, but the setting "
-                    f"'{setting.name}' asks for class {int(self._columns.max())}"
+                    f"'{setting.name}' asks for class {self._highest_column}"
                 )
             logits = logits[:, self._columns]
         if self._order is not None:  # a class the model lacks gets the image's lowest score: it is never predicted
@@ -188,6 +207,8 @@ def _as_matrix(logits: Any, n: int, name: str) -> torch.Tensor:
             logits = torch.as_tensor(logits)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ModelError(f"model '{name}': expected a tensor of logits, got {_kind(logits)}") from error
+    if logits.is_complex():  # float() would keep the real part
+        raise ModelError(f"model '{name}': expected real logits, got {str(logits.dtype).removeprefix('torch.')}")
     if logits.ndim != 2 or logits.shape[0] != n:
         raise ModelError(f"model '{name}': expected logits of shape ({n}, classes), got {tuple(logits.shape)}")
     return logits

@@ -39,7 +39,8 @@ def smoothed(
 
         def noisy_logits(copies: int) -> Tensor:
             """(images, copies, classes)"""
-            noise = scale * rng.normal((copies, *images.shape[1:]))
+            # A draw for each copy: how many are shown at once must not change the noise.
+            noise = scale * torch.stack([rng.normal(images.shape[1:]) for _ in range(copies)], dim=1)
             logits = model((images[:, None] + noise).flatten(0, 1))
             logits = logits if class_sublist is None else logits[:, list(class_sublist)]
             return logits.unflatten(0, (len(images), copies))

@@ -13,9 +13,9 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from testbed.data.regular import regular
 from testbed.errors import EntryError, ModelError, UnknownName, near_names
 from testbed.models.weights import with_weights
 
@@ -51,7 +51,7 @@ class Prompts:
 def read_prompts(path: str | os.PathLike[str]) -> Prompts:
     """Prompts from JSON: {"classes": {"n01440764": "tench", ...} or ["tench", ...], "templates": ["a {}.", ...]}"""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(regular(path).read_text(encoding="utf-8"))
         classes, templates = content["classes"], tuple(content["templates"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EntryError(
