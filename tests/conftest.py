@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,10 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from testbed.store.database import Store
+
+# A shell that starts the tests with & makes them ignore Ctrl-C, and every process that a test starts would do so too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("testbed", deadline=None, derandomize=True)
 settings.load_profile("testbed")

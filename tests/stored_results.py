@@ -110,6 +110,8 @@ def back_to_schema_2(connection: sa.Connection) -> None:
     for name in schema.VIEWS:
         connection.execute(sa.text(f"DROP VIEW {name}"))
     connection.execute(sa.text("DROP INDEX evaluations_by_setting"))
+    connection.execute(sa.text("ALTER TABLE evaluations DROP COLUMN logits_bytes"))
+    connection.execute(sa.text("ALTER TABLE chunks DROP COLUMN content"))
     connection.execute(sa.text("ALTER TABLE eval_settings RENAME COLUMN logits_from TO derived_from"))
     connection.execute(sa.text("ALTER TABLE eval_settings DROP COLUMN images_from"))
     for column in ("unit", "better", "lowest", "highest"):
@@ -138,7 +140,7 @@ def evaluations(store: Store, model=None, eval_setting=None) -> list[Evaluation]
 
 
 def stored_outputs(store: Store, evaluation: Evaluation) -> Outputs:
-    return read_outputs(store.folder, evaluation)
+    return read_outputs(store, evaluation)
 
 
 def numbers_of_id(store: Store, evaluation_id: int) -> list[Number]:

@@ -11,6 +11,10 @@ class TestbedError(Exception):
 
     __test__ = False  # pytest must not take it for a test class
 
+    def __str__(self) -> str:
+        # Names and paths in a message may hold line breaks, escape codes of terminals or bytes that are no text.
+        return printable(super().__str__())
+
 
 class EntryError(TestbedError):
     """A registry entry, or an option, is invalid."""
@@ -36,6 +40,17 @@ class StoreError(TestbedError):
     """The results database or a logits file cannot be used as requested."""
 
 
+class DamagedError(StoreError):
+    """A stored file is missing, or is not the one that was written."""
+
+
+def printable(text: str) -> str:
+    """The text in one line that any terminal can show: what cannot be printed stands as \\n, \\x1b, \\udcff, ..."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def near_names(name: str, known: Iterable[str], most: int = 4) -> str:
     """'; did you mean a, b?' to end a message about an unknown name; empty if no known name is similar."""
     known = list(known)
@@ -46,6 +61,6 @@ def near_names(name: str, known: Iterable[str], most: int = 4) -> str:
     return f"; did you mean {', '.join(near[:most])}?" if near else ""
 
 
-def in_words(error: Exception) -> str:
+def in_words(error: BaseException) -> str:
     """An error in one line. The type is added unless it is a TestbedError, whose message is complete."""
     return str(error) if isinstance(error, TestbedError) else f"{type(error).__name__}: {error}"

@@ -9,11 +9,20 @@ from testbed.errors import EntryError
 
 DEFAULT_CHUNK = 1024
 DEFAULT_CACHE_GB = 10.0
-PERTURBED_GB = 0.5  # what a run sets perturbed_gb to where several models share perturbed images
 RECORDINGS = ("features", "rotation")
 # Checked here and not only by click, since `testbed.evaluate` takes the same options.
-_LEAST = {"limit": 1, "batch_size": 1, "chunk_size": 1, "threads": 1, "workers": 0, "seed": 0}
-_CHOICES = {"amp": (None, "bf16", "fp16"), "logits_dtype": ("float32", "float16")}
+# (lowest, highest). Counts of images go into integer columns of a database; threads are made, so they are bounded too.
+_HIGHEST = 2**31 - 1
+_RANGES = {
+    "limit": (1, _HIGHEST),
+    "batch_size": (1, _HIGHEST),
+    "chunk_size": (1, _HIGHEST),
+    "threads": (1, 1024),
+    "workers": (0, 1024),
+    "seed": (0, _HIGHEST),
+}
+_MOST_GB = 1e9
+_CHOICES = {"amp": (None, "bf16", "fp16"), "logits_dtype": ("float32", "float16"), "check_data": ("listing", "content")}
 
 
 @dataclass(frozen=True)
@@ -24,31 +33,38 @@ class RunOptions:
     registry: tuple[str, ...] = ()
     cache_folder: str = "results/cache"
     cache_gb: float = DEFAULT_CACHE_GB
-    perturbed_gb: float = 0.0  # memory of each worker for perturbed images that its next model needs too
-    workers: int = 2  # threads that decode and perturb images, per device
+    workers: int | None = None  # processes that prepare images for all devices; None: the cores that are left
     threads: int | None = None  # torch threads of a CPU worker; None: the cores are shared out
     batch_size: int | None = None  # None: each model's own
     chunk_size: int = DEFAULT_CHUNK
+    timeout: float | None = None  # seconds that a worker may be at one chunk; None: as long as it takes
     limit: int | None = None
     seed: int = 0
     amp: str | None = None  # "bf16" or "fp16"
-    channels_last: bool = False
+    channels_last: bool | None = None  # None: on the CPU, where convolutions are faster so
     compile: bool = False
     logits_dtype: str = "float32"
     skip_bad_images: bool = False
     checkpoint: str | None = None
     record: tuple[str, ...] = ()  # names of RECORDINGS that are stored beside the logits of every setting
+    check_data: str = "listing"  # how stored results are compared with today's data; "content": byte by byte
     results_folder: str = "results"  # where trained rotation heads are stored
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
+        for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):
                 raise EntryError(f"{_flag(name)}: expected a whole number from {least} on, got {value!r}")
+            if value is not None and value > most:
+                raise EntryError(f"{_flag(name)}: expected a whole number up to {most}, got {value!r}")
+        if type(self.cache_gb) not in (int, float) or not 0 <= self.cache_gb <= _MOST_GB:
+            raise EntryError(f"--cache-gb: expected a number of GB from 0 to {_MOST_GB:.0f}, got {self.cache_gb!r}")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 words = " or ".join(choice for choice in known if choice)
                 raise EntryError(f"{_flag(name)}: expected {words}, got {getattr(self, name)!r}")
+        if self.timeout is not None and not self.timeout > 0:  # also refuses NaN
+            raise EntryError(f"--timeout: expected a number of seconds above 0, got {self.timeout!r}")
         unknown = [name for name in self.record if name not in RECORDINGS]
         if unknown:
             raise EntryError(f"--record: expected {' or '.join(RECORDINGS)}, got '{unknown[0]}'")

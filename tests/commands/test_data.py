@@ -151,7 +151,7 @@ def test_audit_names_every_problem_and_fails(db):
     (folder / "circle" / "3.png").unlink()
     told = db("--audit-data", "shapes", "by-hand", code=1)
     assert "shapes: expected 12 images, found 11" in told
-    assert f"shapes: unreadable image {folder / 'cross' / '1.png'}: UnidentifiedImageError" in told
+    assert f"shapes: unreadable image {folder / 'cross' / '1.png'}: expected one of JPEG, PNG," in told
     assert "by-hand: dataset 'by-hand' not found" in told
     assert told.endswith("Error: 2 of 2 settings have data that is not as expected\n")
 

@@ -44,6 +44,12 @@ def test_dry_run_tells_what_would_be_done_and_does_nothing(invoke, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_dry_run_tells_which_models_are_prepared_together(invoke):
+    words = ["--models", "tiny_a", "tiny_b", "tiny_slow", "tiny_wide", "--eval-settings", "tiny", "tiny.noise"]
+    told = invoke(*words, "--dry-run").output
+    assert "prepared once for 4 models (tiny_a, tiny_b, tiny_slow and 1 more): tiny, tiny.noise\n" in told
+
+
 def test_dry_run_says_why_a_stored_result_is_made_again(invoke, tmp_path):
     tiny.run(tmp_path / "results", ["tiny_a"], ["tiny"], logits_dtype="float16")
     told = invoke("--models", "tiny_a", "--eval-settings", "tiny", "--dry-run").output

@@ -32,12 +32,12 @@ def audit_data(context: Context, names: Sequence[str]) -> None:
     if context.style == "table":
         context.print([{**row, **_short(row)} for row in rows], _AUDIT_COLUMNS)
     else:
-        context.print(rows, [*_AUDIT_COLUMNS, "problems"])
+        context.print(rows, [*_AUDIT_COLUMNS, "problems", "notes"])
     bad = [row for row in rows if row["problems"]]
     if context.style == "table":
-        for row in bad:
-            for problem in row["problems"]:
-                click.echo(f"{row['eval_setting']}: {problem}")
+        for row in rows:
+            for text in (*row["problems"], *(f"note: {note}" for note in row["notes"])):
+                click.echo(f"{row['eval_setting']}: {text}")
     if bad:
         raise TestbedError(f"{len(bad)} of {len(rows)} settings have data that is not as expected")
 
@@ -99,12 +99,13 @@ def _audit(context: Context, setting: EvalSetting, content: _Opened | DataError)
     from testbed.data.audit import uneven
     from testbed.engine.checks import look_over_setting
 
-    row = dict.fromkeys(_AUDIT_COLUMNS) | {"eval_setting": setting.name, "expected": setting.size, "problems": []}
+    row = dict.fromkeys(_AUDIT_COLUMNS) | {"eval_setting": setting.name, "expected": setting.size}
+    row |= {"problems": [], "notes": []}
     chosen = content if isinstance(content, DataError) else content.chosen[setting.choice]
     if isinstance(content, DataError) or isinstance(chosen, DataError):
         return row | {"verdict": "MISSING", "problems": [str(chosen)]}
     findings = look_over_setting(context.registry, setting.name, content.samples, chosen)
-    problems = list(findings.problems)
+    problems = [text for text in (findings.unusable, *findings.problems) if text]
     if setting.size is not None and setting.size != findings.images:
         # First, since a wrong number of images explains most of the other findings.
         problems.insert(0, f"expected {setting.size} images, found {findings.images}")
@@ -121,6 +122,7 @@ def _audit(context: Context, setting: EvalSetting, content: _Opened | DataError)
         "unreadable": len(unreadable),
         "verdict": "PROBLEM" if problems else "ok",
         "problems": problems,
+        "notes": list(findings.notes),
     }
 
 

@@ -216,8 +216,10 @@ def _shares(given: str) -> str | tuple[float, ...]:
 
     import numpy as np
 
-    path = Path(given)
+    from testbed.data.regular import regular
+
     try:
+        path = regular(given)
         values = json.loads(path.read_text()) if path.suffix == ".json" else np.loadtxt(path, ndmin=1, delimiter=",")
         return tuple(float(v) for v in np.ravel(values))
     except (OSError, ValueError, TypeError) as error:

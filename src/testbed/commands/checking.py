@@ -185,7 +185,7 @@ def _print_missing(missing: list[Reference]) -> None:
 
 def _diagnoses(context: Context, checks: list[Check], diagnose_images: str | None) -> list[Diagnosis]:
     """A diagnosis for each pair with a number outside its tolerance; none where --diagnose-images is 0."""
-    from testbed.engine.pools import keep_freed_memory
+    from testbed.engine.processes import keep_freed_memory
     from testbed.studies.references import diagnose
 
     n_images = diagnose.IMAGES if diagnose_images is None else _images(diagnose_images)

@@ -28,7 +28,7 @@ SHARED_OPTIONS: tuple[Option, ...] = (
     (
         "data-root",
         "DIR...",
-        "Folders with datasets, for --download, --audit-data and --check-references.  "
+        "Folders with datasets, for --download, --audit-data, --check-references and --import-logits.  "
         "[default: $TESTBED_DATA or ./data]",
     ),
     (

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +18,7 @@ import click
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
 if TYPE_CHECKING:
-    from testbed.engine.plan import Plan
+    from testbed.engine.plan import Bundle, Plan
     from testbed.engine.run import Report
     from testbed.entries.registry import Registry
     from testbed.options import RunOptions
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C: 128 + SIGINT
 _LOG = "run.log"
+_NAMED = 3  # models or settings that are named in one line
 
 
 def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool) -> None:
@@ -33,6 +37,23 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
 
         os.environ[UNSAFE_VARIABLE] = "1"
         click.echo("warning: --unsafe-pickle: code in weights files is run, and can do anything you can", err=True)
+
+
+def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
+    """Ctrl-C before the work begins, or a second one while it is ended, has the exit code of the first."""
+
+    @wraps(function)
+    def wrapped(**given: Any) -> None:
+        try:
+            function(**given)
+        except KeyboardInterrupt:
+            click.echo("\nStopped.", err=True)
+            raise SystemExit(_INTERRUPTED) from None
+        finally:
+            # Python ends with the default handler: a late Ctrl-C would then be the cause of death, not the exit code.
+            atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+    return wrapped
 
 
 @click.command(
@@ -95,6 +116,14 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
 @click.option(
     "--overwrite", is_flag=True, help="Run again what is stored; the old result stands until the new one is whole."
 )
+@click.option(
+    "--check-data",
+    type=click.Choice(["listing", "content"]),
+    default="listing",
+    show_default=True,
+    help="How stored results are held against today's data: by names, labels and sizes of the files, or also by "
+    "what is in them. What differs is run again.",
+)
 @click.option("--skip-bad-images", is_flag=True, help="Leave unreadable images out and record how many.")
 @click.option(
     "--record",
@@ -117,12 +146,18 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
     help="Images per unit of work: what a killed run loses at most.",
 )
 @click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="End a worker that is longer at one chunk, and try the chunk again, three times in all. Loading a model may "
+    "always take five minutes.  [default: wait, and tell after a minute without progress]",
+)
+@click.option(
     "--workers",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=0),
     metavar="N",
-    default=4,
-    show_default=True,
-    help="Image-loading threads per device.",
+    help="Processes that prepare images for all devices; 0: threads of each worker.  "
+    "[default: the cores less the GPUs]",
 )
 @click.option(
     "--threads",
@@ -139,7 +174,11 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
     help="Seed of random perturbations; other than 0 is kept apart.",
 )
 @click.option("--amp", type=click.Choice(["bf16", "fp16"]), help="Mixed precision.")
-@click.option("--channels-last", is_flag=True, help="Channels-last memory format.")
+@click.option(
+    "--channels-last/--no-channels-last",
+    default=None,
+    help="Channels-last memory format.  [default: on the CPU, where convolutions are faster so]",
+)
 @click.option("--compile", "compile_", is_flag=True, help="torch.compile the networks.")
 @click.option(
     "--logits-dtype",
@@ -157,6 +196,7 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
     help="Room for prepared images; 0 switches the cache off.",
 )
 @one_line_errors
+@_stopped_by_ctrl_c
 def main(
     *,
     models: tuple[str, ...],
@@ -182,7 +222,7 @@ def main(
     """
     from testbed.data.locate import data_roots
     from testbed.data.writing import writing_to
-    from testbed.engine.plan import make_plan
+    from testbed.engine.plan import bundles_of, make_plan
     from testbed.entries.registry import load_registry
     from testbed.options import RunOptions
 
@@ -199,7 +239,8 @@ def main(
             **options,
         )
         if dry_run:
-            _print_plan(make_plan(entries, store, models, eval_settings, run, overwrite), store)
+            plan = make_plan(entries, store, models, eval_settings, run, overwrite)
+            _print_plan(plan, store, bundles_of(plan, entries, run))
             return
         from testbed.engine.devices import chosen_devices
         from testbed.engine.run import run_evaluations
@@ -238,8 +279,8 @@ def _store(db: str | None, no_db: bool, dry_run: bool) -> Iterator[Store]:
         yield open_store(str(Path(folder) / "results.db"), create=True)
 
 
-def _print_plan(plan: Plan, store: Store) -> None:
-    """One row per pair with what would be done, then the totals and the estimated time."""
+def _print_plan(plan: Plan, store: Store, bundles: Sequence[Bundle]) -> None:
+    """One row per pair with what would be done, which are prepared together, the totals and the estimated time."""
     from testbed.commands.tables import text_table
     from testbed.engine.progress import duration
     from testbed.store.names import throughputs
@@ -260,14 +301,35 @@ def _print_plan(plan: Plan, store: Store) -> None:
     # None for a model that has never been run: its speed is not known.
     seconds = plan.estimated_seconds(throughputs(store))
     images = sum(p.n_images for p in plan.having("run"))
+    for line in _bundles_in_words(bundles):
+        click.echo(line)
     counts = ", ".join(f"{len(plan.having(a))} {w.split(',')[0]}" for a, w in words.items() if plan.having(a))
     time = f", about {duration(seconds)} on one device" if seconds is not None else ""
     click.echo(f"\n{len(plan.pairs)} pairs: {counts}; {images:,} images{time}")
 
 
+def _bundles_in_words(bundles: Sequence[Bundle]) -> list[str]:
+    """Which models are shown pictures that were prepared once for all of them."""
+    settings: dict[tuple[str, ...], list[str]] = {}
+    for bundle in bundles:
+        models = tuple(pair.stored_model for pair in bundle.pairs)
+        settings.setdefault(models, []).append(bundle.pairs[0].setting.name)
+    return [
+        f"\nprepared once for {len(models)} models ({_first_names(models)}): {_first_names(names)}"
+        for models, names in settings.items()
+        if len(models) > 1
+    ]
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
 def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -> None:
     """Results on standard output; warnings, failures and interruption on standard error."""
     from testbed.commands.tables import results_table
+    from testbed.store.mixed import lines, marked, mixed_data
 
     plan = report.plan
     asked = {(p.stored_model, p.setting.name) for p in plan.pairs if p.asked}
@@ -278,7 +340,10 @@ def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -
     rows.sort(key=lambda r: order[r.model, r.eval_setting])
     if rows:
         # The fallback size is for output into a file or pipe.
-        click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns))
+        mixed = mixed_data(store, {r.evaluation_id for r in rows})
+        click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns, marked(mixed)))
+        for line in lines(mixed):
+            click.echo(f"\n{line}")
     for pair in plan.pairs:
         if pair.warning and pair not in report.failed:
             click.echo(f"warning: {pair.label}: {pair.warning}", err=True)

@@ -24,9 +24,17 @@ def save_logits(context: Context, target: tuple[str, str]) -> None:
 
 
 def import_logits(context: Context, folder: str) -> None:
+    from testbed.data.locate import data_roots
     from testbed.store.formats.logits import import_logits as take_in
 
-    imported = take_in(context.new_store, context.registry, Path(folder), context.override)
+    imported = take_in(
+        context.new_store,
+        context.registry,
+        Path(folder),
+        context.override,
+        data_roots(context.data_root),
+        tell=lambda text: click.echo(f"note: {text}", err=True),
+    )
     click.echo(f"took in {len(imported)} evaluation(s) from {folder}")
 
 
@@ -53,6 +61,8 @@ def recompute_metrics(context: Context) -> None:
     for problem in problems:
         click.echo(f"not measured: {problem}", err=True)
     click.echo(f"measured {done} evaluation(s) again from stored logits")
+    if problems:
+        raise TestbedError(f"{len(problems)} of {done + len(problems)} evaluations were not measured: see above")
 
 
 def verify(context: Context) -> None:
@@ -64,19 +74,27 @@ def verify(context: Context) -> None:
         click.echo(f"{evaluation.model} on {evaluation.eval_setting}: {problem}", err=True)
     if bad:
         raise TestbedError(
-            f"{len(bad)} of {len(checked)} evaluations are not whole: eval.py --overwrite runs them again"
+            f"{len(bad)} of {len(checked)} evaluations are damaged: eval.py makes them again, see --status"
         )
     click.echo(f"all {len(checked)} logits files are as they were written")
 
 
 def export(context: Context, file: str) -> None:
     from testbed.store.formats.tables import export_results
+    from testbed.store.mixed import lines, mixed_data
 
+    for line in lines(mixed_data(context.store)):
+        click.echo(line, err=True)
     click.echo(f"wrote {export_results(context.store, Path(file))} results to {file}")
 
 
 ACTIONS = (
-    Action("import-logits", import_logits, "Take in what --save-logits wrote elsewhere.", ("DIR",)),
+    Action(
+        "import-logits",
+        import_logits,
+        "Take in what --save-logits wrote elsewhere, checked and measured anew.",
+        ("DIR",),
+    ),
     Action(
         "import-csv",
         import_csv,

@@ -27,7 +27,12 @@ def print_group(context: Context, pair: tuple[str, str]) -> None:
     n = len(stored.members)
     if len(stored.missing) == n:
         raise TestbedError(f"{model} has been run on none of the {n} settings of '{group}'")
-    numbers = dict(aggregate(stored)) if aggregate is not None else {}
+    try:
+        numbers = dict(aggregate(stored)) if aggregate is not None else {}
+    except TestbedError:
+        raise
+    except (Exception, SystemExit) as error:  # aggregates of registry files are the users' own code
+        raise TestbedError(f"the aggregate of '{group}' failed: {type(error).__name__}: {error}") from error
     if context.style != "table":
         rows = [{"metric": name, **vars(e)} for name, e in numbers.items()]
         context.print(rows, ["metric", "value", "ci_low", "ci_high", "n"])

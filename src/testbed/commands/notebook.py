@@ -98,7 +98,9 @@ def evaluate(
     if report.failed:
         first = "; ".join(f"{p.label}: {p.error}" for p in report.failed[:3])
         raise TestbedError(f"{len(report.failed)} of {len(report.plan.pairs)} pairs failed: {first}")
-    return _table(numbers_of_pairs(store, report.plan, run.variant), _COLUMNS)
+    numbers = numbers_of_pairs(store, report.plan, run.variant)
+    _warn_of_mixed_data(store, numbers)
+    return _table(numbers, _COLUMNS)
 
 
 def predict(
@@ -164,6 +166,7 @@ def results(
     # An evaluation without the metric is an empty table; only a pair without any evaluation is an error.
     if not rows and metric is None:
         raise nothing_found(store, *which, variant, version, source)
+    _warn_of_mixed_data(store, rows)
     return _table(rows, (*_COLUMNS, *_MARKS))
 
 
@@ -185,6 +188,15 @@ def logits(
     store = open_store(db)
     evaluation = find_one(store, model, eval_setting, variant, version, OWN)
     return outputs_of(store, load_registry(registry), evaluation).logits
+
+
+def _warn_of_mixed_data(store: Store, rows: Sequence[Number]) -> None:
+    import warnings
+
+    from testbed.store.mixed import lines, mixed_data
+
+    for line in lines(mixed_data(store, {row.evaluation_id for row in rows})):
+        warnings.warn(line, stacklevel=3)
 
 
 def _table(rows: Sequence[Number], columns: Sequence[str]) -> pd.DataFrame:

@@ -49,7 +49,8 @@ def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except TestbedError as error:
-            raise click.ClickException(str(error)) from error
+            # What a library says of a file may have several lines.
+            raise click.ClickException(" ".join(str(error).splitlines())) from error
 
     return wrapped
 

@@ -7,8 +7,10 @@ import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from testbed.data.writing import csv_text
 
 if TYPE_CHECKING:
     from testbed.store.evaluation import Number
@@ -46,8 +48,8 @@ def formatted(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], style: 
     if style == "csv":
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([row[c] for c in columns] for row in rows)
+        writer.writerow(map(csv_text, columns))
+        writer.writerows([csv_text(row[c]) for c in columns] for row in rows)
         return buffer.getvalue().rstrip("\n")  # click.echo adds the last line break
     return text_table([[cell(row[c]) for c in columns] for row in rows], columns)
 
@@ -74,8 +76,10 @@ def _decimals(scale: float) -> int:
     return 2 if scale >= 0.05 or scale == 0 else min(2 - math.floor(math.log10(scale)), 8)
 
 
-def results_table(rows: Sequence[Number], width: int) -> str:
+def results_table(rows: Sequence[Number], width: int, marked: Collection[int] = ()) -> str:
     """A grid of settings (rows) and models (columns) where that fits in `width`, else one line per result.
+
+    Numbers of the evaluations in `marked` are followed by a star.
 
     A cell of the grid is the first metric of the evaluation with its interval or, in a narrower grid, with ± the longer
     side of the interval. There is no grid where evaluations differ in their first metric.
@@ -88,16 +92,16 @@ def results_table(rows: Sequence[Number], width: int) -> str:
     headings = {_heading(r) for r in first.values() if r.metric != NO_LABELS}
     if len(headings) == 1 and len(models) > 1:
         heading = headings.pop()
-        grid = [[s, *(_grid_cell(first.get((s, m))) for m in models)] for s in settings]
+        grid = [[s, *(_grid_cell(first.get((s, m)), marked) for m in models)] for s in settings]
         table = text_table(grid, [heading, *models])
         if max(map(len, table.splitlines())) <= width:
             return table
         # A second try with shorter cells and broken headings.
-        grid = [[s, *(_short_cell(first.get((s, m))) for m in models)] for s in settings]
+        grid = [[s, *(_short_cell(first.get((s, m)), marked) for m in models)] for s in settings]
         table = text_table_under([heading, *models], grid)
         if max(map(len, table.splitlines())) <= width:
             return f"{table}\n\n± is the longer side of the 95 % interval."
-    lines = [[r.model, r.eval_setting, r.metric, with_interval(r.value, r.ci_low, r.ci_high), cell(r.n)] for r in rows]
+    lines = [[r.model, r.eval_setting, r.metric, _grid_cell(r, marked, ""), cell(r.n)] for r in rows]
     return text_table(lines, ["model", "eval setting", "metric", "value [95 % interval]", "n"])
 
 
@@ -120,18 +124,25 @@ def _broken(name: str, width: int) -> list[str]:
     return lines
 
 
-def _grid_cell(row: Number | None) -> str:
-    if row is not None and row.metric == NO_LABELS:
-        return NO_LABELS
-    return "" if row is None else with_interval(row.value, row.ci_low, row.ci_high)
+def _grid_cell(row: Number | None, marked: Collection[int], without_labels: str = NO_LABELS) -> str:
+    if row is None:
+        return ""
+    if row.metric == NO_LABELS and without_labels:
+        return without_labels
+    return with_interval(row.value, row.ci_low, row.ci_high) + _star(row, marked)
 
 
-def _short_cell(row: Number | None) -> str:
+def _short_cell(row: Number | None, marked: Collection[int]) -> str:
     if row is None or row.value is None:
         return "" if row is None or row.metric != NO_LABELS else NO_LABELS
+    star = _star(row, marked)
     if row.ci_low is None or row.ci_high is None:
-        return f"{row.value:.1f}"
-    return f"{row.value:.1f} ±{max(row.value - row.ci_low, row.ci_high - row.value):.1f}"
+        return f"{row.value:.1f}{star}"
+    return f"{row.value:.1f} ±{max(row.value - row.ci_low, row.ci_high - row.value):.1f}{star}"
+
+
+def _star(row: Number, marked: Collection[int]) -> str:
+    return "*" if row.evaluation_id in marked else ""
 
 
 def _heading(row: Number) -> str:

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from testbed.entries.registry import Registry
-from testbed.errors import StoreError, UnknownName, near_names
+from testbed.errors import DamagedError, StoreError, UnknownName, near_names
+from testbed.metrics.accuracy import right_or_wrong
 from testbed.metrics.estimate import Estimate
+from testbed.stats.combined import PerImage
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN
 from testbed.store.find import find_one, meant_variant, numbers
@@ -17,9 +21,10 @@ from testbed.store.measuring import outputs_of
 from testbed.store.names import model_names
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from testbed.store.outputs import Outputs
+
+
+_SAME_MEAN = 1e-6  # rounding of a mean over many images
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,27 @@ class StoredGroup:
         try:
             evaluation = find_one(self.store, self.model, setting, self.variant, source=OWN)
             return outputs_of(self.store, self.registry, evaluation)
-        except (StoreError, UnknownName):  # to an aggregate, a setting whose files are gone is a missing one
+        except DamagedError:
+            raise
+        except (StoreError, UnknownName):  # to an aggregate, a setting that was not run is a missing one
             return None
+
+    def per_image(self, setting: str, metric: str) -> PerImage | None:
+        """The value of each image whose mean is the stored number of the metric."""
+        stored, outputs = self.estimate(setting, metric), self.samples(setting)
+        if stored is None or outputs is None or setting not in self.registry.eval_settings.entries:
+            return None
+        metrics_fn = self.registry.eval_setting(setting).metrics_fn
+        of_setting = getattr(metrics_fn, "per_image", None)
+        if of_setting is not None:
+            values = of_setting(outputs.logits, outputs.targets).get(metric)
+        else:
+            values = right_or_wrong(outputs.correct, outputs.targets) if metric == "top1" else None
+        if values is None or not (counts := ~np.isnan(values)).any():
+            return None
+        # A metrics_fn may count otherwise, such as any of several labels. Then the mean tells.
+        same = abs(float(values[counts].mean()) - stored.value) < _SAME_MEAN
+        return PerImage(outputs.ids[counts], outputs.targets[counts], values[counts]) if same else None
 
     def of(self, model: str) -> StoredGroup | None:
         """The same group for another model; None if nothing is stored of that model."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shared_data import shared_data
-from testbed.studies.labelfree.agreement import accuracy_line, aline_d, aline_s, gde, pairwise_agreement
+from testbed.studies.labelfree.agreement import _inside, accuracy_line, aline_d, aline_s, gde, pairwise_agreement
 from testbed.studies.labelfree.outputs import LabelFreeError, LabelFreeNote
 
 
@@ -112,3 +112,7 @@ def test_models_that_all_agree_alike_have_no_line():
     same = np.zeros((3, 50), dtype=int)
     with pytest.raises(LabelFreeError, match="models that differ on the source set, got 100 % agreement for all"):
         aline_s(same, same, [0.9, 0.8, 0.7])
+
+
+def test_all_or_no_images_are_moved_inside_by_half_an_image():
+    assert _inside(np.array([0.0, 0.3, 1.0]), 10) == pytest.approx([5, 30, 95])

@@ -10,7 +10,7 @@ from scipy.sparse import eye, kron, vstack
 from studies.labelfree.cases import outputs, source
 from testbed.studies.labelfree.outputs import Source
 from testbed.studies.labelfree.scores import METHODS
-from testbed.studies.labelfree.transport import transport_value
+from testbed.studies.labelfree.transport import _order_statistic, _prices, transport_value
 
 
 def by_linear_program(gains, shares):
@@ -80,3 +80,22 @@ def test_cot_of_a_set_of_one_class_is_mistaken_unless_told_the_shares():
     assert METHODS["cot"].compute(shifted, Source.of(clean)) < 30
     told = METHODS["cot"].compute(shifted, Source.of(clean, np.eye(5)[0]))
     assert told == pytest.approx(100 * shifted.accuracy, abs=8)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
+def test_prices_leave_few_images_to_be_moved(spread):
+    """Any prices lead to the optimum; good ones lead there soon."""
+    gains = np.random.default_rng(0).dirichlet(np.full(10, spread), 2000)
+    _, best = _prices(gains.T, np.full(10, 200.0))
+    assert np.abs(np.bincount(best, minlength=10) - 200).sum() < 10
+    assert np.abs(np.bincount(gains.argmax(axis=1), minlength=10) - 200).sum() > 40
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 19, 20])
+def test_as_many_values_lie_below_the_order_statistic_as_asked_for(count):
+    values = np.random.default_rng(0).permutation(20) / 20
+    assert (values < _order_statistic(values, count)).sum() == count
+
+
+def test_a_part_of_an_image_splits_the_value_at_its_place():
+    assert _order_statistic(np.array([0.4, 0.1, 0.3, 0.2]), 2.5) == 0.3

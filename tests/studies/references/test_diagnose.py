@@ -11,7 +11,7 @@ from torch import nn
 from shared_data import shared_data
 from stored_results import completed, results
 from testbed import ArrayDataset, EvalSetting, Model, StandardDataset, StandardNormalization, StandardTransform
-from testbed.engine.pools import keep_freed_memory
+from testbed.engine.processes import keep_freed_memory
 from testbed.engine.run import run_evaluations
 from testbed.entries.registry import Registry, default_folder
 from testbed.metrics.shape_bias import CueConflict

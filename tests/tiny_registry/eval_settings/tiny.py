@@ -1,5 +1,10 @@
 """Settings over 200 random pictures of 8 x 8 pixels."""
 
+import os
+import signal
+import time
+from pathlib import Path
+
 import numpy as np
 
 from testbed import ArrayDataset, EvalSetting, StandardDataset, StandardTransform, registry
@@ -20,6 +25,31 @@ def _noise(image, rng):
     return (image + torch.from_numpy(rng.normal(0, 0.2, tuple(image.shape)).astype("float32"))).clamp(0, 1)
 
 
+def _deadly_once(image, rng):
+    """Kills its process once, unless the marker file says that it has done so."""
+    marker = Path(os.environ["TINY_MARKER"])
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _noise(image, rng)
+
+
+def _hangs_once(image, rng):
+    marker = Path(os.environ["TINY_MARKER"])
+    if not marker.exists():
+        marker.touch()
+        time.sleep(3600)
+    return _noise(image, rng)
+
+
+def _always_deadly(image):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _raises(image):
+    raise ZeroDivisionError("this perturbation always fails")
+
+
 def _batch_noise(images, model, rng):
     return (images + 0.2 * rng.normal(images.shape[1:])).clamp(0, 1)
 
@@ -36,6 +66,15 @@ def _bad_metric(logits, targets):
     return 1 / 0
 
 
+def _patient_metric(logits, targets):
+    """Takes an hour on its first call, unless the marker file says that it was called."""
+    marker = Path(os.environ["TINY_MARKER"])
+    if not marker.exists():
+        marker.touch()
+        time.sleep(3600)
+    return {"n": len(logits)}
+
+
 def _features(images, model):
     return {"brightness": images.mean(dim=(1, 2, 3)), "argmax": model(images).argmax(1)}
 
@@ -43,6 +82,10 @@ def _features(images, model):
 for _setting in (
     EvalSetting(name="tiny", dataset=_TINY, size=200, tags=["tiny"]),
     EvalSetting(name="tiny.noise", dataset=_TINY, perturbation_fn_cpu=_noise, size=200),
+    EvalSetting(name="picture-deadly", dataset=_TINY, perturbation_fn_cpu=_deadly_once, noise_from="tiny.noise"),
+    EvalSetting(name="picture-hangs", dataset=_TINY, perturbation_fn_cpu=_hangs_once, noise_from="tiny.noise"),
+    EvalSetting(name="picture-always-deadly", dataset=_TINY, perturbation_fn_cpu=_always_deadly),
+    EvalSetting(name="picture-raises", dataset=_TINY, perturbation_fn_cpu=_raises),
     EvalSetting(name="tiny.noise-some", logits_from="tiny.noise", idx_subsample_list=(7, 3, 3, 11)),
     EvalSetting(name="tiny.motion_blur", dataset=_TINY, perturbation_fn_cpu=corruption("motion_blur", 3)),
     EvalSetting(name="tiny.batch_noise", dataset=_TINY, perturbation_fn_gpu=_batch_noise),
@@ -53,6 +96,7 @@ for _setting in (
     EvalSetting(name="tiny-size", dataset=_TINY, size=201),
     EvalSetting(name="tiny-metric", dataset=_TINY, metrics_fn=_mean_logit),
     EvalSetting(name="tiny-bad-metric", dataset=_TINY, metrics_fn=_bad_metric),
+    EvalSetting(name="tiny-patient-metric", dataset=_TINY, metrics_fn=_patient_metric),
     EvalSetting(name="tiny-probe", dataset=_TINY, probe=_features),
     EvalSetting(name="tiny-missing", dataset=StandardDataset(name="no-such-set", source="ask its authors")),
     EvalSetting(

@@ -99,6 +99,35 @@ def _always_deadly(images, model):
 _add("tiny_always_deadly", classify=_always_deadly)
 
 
+def _once(then):
+    """Does something on its first call, unless the marker file says that it was done."""
+
+    def classify(images, model):
+        marker = Path(os.environ["TINY_MARKER"])
+        if not marker.exists():
+            marker.touch()
+            then()
+        return model(images)
+
+    return classify
+
+
+def _sleep():
+    time.sleep(3600)
+
+
+def _stop():
+    import signal
+
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+_add("tiny_hangs", classify=_once(_sleep))
+_add("tiny_stops", classify=_once(_stop))
+_add("tiny_always_hangs", classify=lambda images, model: _sleep())
+_add("tiny_never_loaded", _sleep)
+
+
 def _votes(images, model, class_sublist):
     """Counts among the sublist's classes only, as smoothed classifiers do."""
     logits = model(images)

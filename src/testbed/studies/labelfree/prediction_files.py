@@ -7,15 +7,17 @@ are the files of the same name in the two folders.
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
 
+from testbed.data.array_files import UNREADABLE, array_names, load_npy, load_npz
+from testbed.data.labels import checked_labels
+from testbed.data.regular import regular
 from testbed.data.samples import UNKNOWN
+from testbed.errors import DataError
 from testbed.stats.fits import LineFit
 from testbed.studies.labelfree.agreement import AgreementEstimate, accuracies_of, accuracy_line, labelled_only
 from testbed.studies.labelfree.answers import NO_CHANGE, Answer, SetEstimate, are_all, chosen_methods, described_models
@@ -24,8 +26,6 @@ from testbed.studies.labelfree.pairs import for_so_many
 from testbed.studies.labelfree.scores import Method
 
 _ENDINGS = (".json", ".npy", ".npz", ".txt", ".csv")
-# What numpy and zipfile raise for files that are cut short, empty or of another kind.
-_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def answer_from_files(
@@ -70,21 +70,25 @@ def read_numbers(path: Path) -> np.ndarray:
     """Class numbers from a JSON list, an array, or a text file with one per line."""
     try:
         if path.suffix == ".json":
-            values = np.asarray(json.loads(path.read_text(encoding="utf-8")))
+            values = np.asarray(json.loads(regular(path).read_text(encoding="utf-8")))
         elif path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:  # a pickle of a stranger can run code
-                if not arrays.files:
-                    raise ValueError("it holds no array")
-                values = arrays["labels"] if "labels" in arrays.files else arrays[arrays.files[0]]
+            names = array_names(path)
+            if not names:
+                raise ValueError("it holds no array")
+            chosen = "labels" if "labels" in names else names[0]
+            values = load_npz(path, (chosen,))[chosen]
         elif path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
+            values = load_npy(path)
         else:
-            values = np.loadtxt(path, dtype=np.int64, ndmin=1)
-    except _UNREADABLE as error:
+            values = np.loadtxt(regular(path), dtype=np.int64, ndmin=1)
+    except UNREADABLE as error:
         raise LabelFreeError(f"{path} cannot be read as class numbers: {error}") from error
     if values.ndim != 1 or not len(values) or not np.issubdtype(values.dtype, np.integer):
         raise LabelFreeError(f"{path}: expected a list of class numbers, got {values.dtype} of shape {values.shape}")
-    return values.astype(np.int64)
+    try:
+        return checked_labels(values, str(path))
+    except DataError as error:
+        raise LabelFreeError(str(error)) from error
 
 
 def _shared_names(source: Path, test: Path, models: Sequence[str]) -> list[str]:

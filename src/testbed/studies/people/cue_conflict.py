@@ -12,7 +12,7 @@ from typing import Any
 from testbed.data.folders import StandardDataset
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
-from testbed.errors import EntryError
+from testbed.errors import DataError, EntryError
 from testbed.metrics.categories16 import AGGREGATIONS, decide
 from testbed.metrics.estimate import Estimate
 from testbed.metrics.shape_bias import CueConflict, cue_metrics, cues
@@ -89,10 +89,15 @@ class CueConflictEvaluator:
         return results
 
     def _outputs(self) -> Outputs:
+        from testbed.engine.checks import unusable_names
         from testbed.engine.predict import predict_all
         from testbed.models.classifier import LoadedModel
         from testbed.options import RunOptions
 
+        assert self._setting.dataset is not None
+        unusable = unusable_names(self._setting.metrics_fn, self._setting.dataset.open([]).ids)
+        if unusable:
+            raise DataError(f"{self._setting.dataset.describe()}: {unusable}")
         options = RunOptions(cache_gb=0, workers=self._workers)
         return predict_all(LoadedModel(self._model, self._device, options), self._setting, options)
 

@@ -15,10 +15,13 @@ import numpy as np
 
 from testbed.data.rows import Rows
 from testbed.data.writing import safe_name
+from testbed.entries.checks import check_name
+from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.registry import Registry
-from testbed.errors import StoreError
+from testbed.errors import StoreError, in_words
 from testbed.metrics import consistency
 from testbed.metrics.categories16 import decide, picture, places
+from testbed.metrics.estimate import Estimate
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import find, nothing_found
@@ -54,29 +57,34 @@ def import_decisions(
     # The metrics of decisions (Accuracy16, CueConflict) are the ones that have conditions.
     if not hasattr(entry.metrics_fn, "conditions"):
         raise StoreError(f"--import-decisions: '{setting}' is not measured by decisions among the 16 categories")
-    observers = read_folder(folder)
+    # All are read and measured before the first is stored: a folder comes in whole or not at all.
+    read = {check_name("observer", _stored_name(d, source)): d for d in read_folder(folder)}
+    measured = {name: _measured(entry, _as_outputs(name, decisions)) for name, decisions in read.items()}
     add_eval_setting(store, registry, setting)
     imported = []
     store.begin_run()
     try:
-        for decisions in observers:
-            name = decisions.observer if decisions.is_person else f"{decisions.observer}@{source or SOURCE}"
+        for name, (outputs, metrics) in measured.items():
+            decisions = read[name]
             tags = ["observer", "human"] if decisions.is_person else ["observer"]
             store.ensure_model(name, None if decisions.is_person else decisions.observer, tags)
-            outputs = _as_outputs(name, decisions)
-            write_outputs(
-                store,
-                name,
-                (setting, entry.version),
-                outputs,
-                measure(entry, None, outputs),
-                override=override,
-                provenance={"decisions": list(decisions.files), "source": source or None, "imported": True},
-            )
+            place = {"decisions": list(decisions.files), "source": source or None, "imported": str(folder)}
+            write_outputs(store, name, (setting, entry.version), outputs, metrics, override=override, provenance=place)
             imported.append(Imported(name, len(decisions.trials)))
     finally:
         store.end_run()
     return imported
+
+
+def _stored_name(decisions: Decisions, source: str) -> str:
+    return decisions.observer if decisions.is_person else f"{decisions.observer}@{source or SOURCE}"
+
+
+def _measured(entry: EvalSetting, outputs: Outputs) -> tuple[Outputs, dict[str, Estimate]]:
+    try:
+        return outputs, measure(entry, None, outputs)
+    except Exception as error:  # pictures that the metric knows nothing of
+        raise StoreError(f"{outputs.model} on {entry.name} cannot be measured: {in_words(error)}") from error
 
 
 def _as_outputs(name: str, decisions: Decisions) -> Outputs:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.data.regular import regular
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.store.evaluation import Number
 from testbed.store.names import matches
@@ -54,7 +55,7 @@ def read_references(registry_folders: Iterable[Path]) -> list[Reference]:
 def read(path: Path) -> list[Reference]:
     """The references of one file; lines that begin with # are comments."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with regular(path).open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
