@@ -1,11 +1,11 @@
-# make demo | test | lint | bench | clean. The environment is made in .venv where it is missing.
+# make demo | test | test-long | faults | lint | bench | mutants | clean. The environment is made in .venv where it is missing.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 DEMO := results/demo.db
 NETWORKS := 'digits_cnn*' digits_mlp
 
-.PHONY: demo test test-long lint format bench clean
+.PHONY: demo test test-long faults lint format bench mutants clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/python eval.py --models $(NETWORKS) --eval-settings digits-demo 'digits-meta-0*' --record features \
@@ -23,6 +23,10 @@ test: lint
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m long
 
+# The fuzz tests with twenty times as many cases as in `make test`.
+faults: $(VENV)/.installed-dev
+	TESTBED_FUZZ=long $(BIN)/python -m pytest -n 2 --dist loadfile tests/faults
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -32,8 +36,18 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# GPUS=0 runs the sweeps on that GPU.
 bench: $(VENV)/.installed-dev
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in $(filter-out benchmarks/common.py,$(wildcard benchmarks/*.py)); do \
+		echo "== $$script"; \
+		case $$script in *sweep.py|*sharing.py|*timm_loop.py) more="$(if $(GPUS),--gpus $(GPUS))";; *) more=;; esac; \
+		$(BIN)/python $$script $$more || exit 1; \
+	done
+
+# One operator or constant at a time is changed and the mirrored tests are run; MUTANTS='--modules stats/*' chooses.
+mutants: $(VENV)/.installed-dev
+	@mkdir -p build
+	nice -n 10 $(BIN)/python tools/mutants.py --out build/mutants.txt $(MUTANTS)
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
