@@ -66,6 +66,7 @@ def add(
         n = len(logits)
         relative = f"logits/{writing.safe_name(setting)}/{writing.safe_name(model)}-{held.evaluation_id}.npy"
         path = store.folder / relative
+        files.make_parts_folder(files.parts_folder(path))
         files.write_part(files.parts_folder(path), 0, {"logits": logits, **(extras or {})})
         digests = files.assemble(files.parts_folder(path), [0], n, path, str(logits.dtype))
         samples = f"logits/{writing.safe_name(setting)}/samples-{n}.npz"

@@ -92,6 +92,7 @@ def test_what_is_no_temporary_file_is_never_touched(running):
 
 def parts(store, name="m-1"):
     folder = store.folder / "logits" / "s" / f"{name}.parts"
+    files.make_parts_folder(folder)
     files.write_part(folder, 0, {"logits": np.zeros((2, 3))})
     return folder
 

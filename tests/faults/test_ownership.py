@@ -115,14 +115,15 @@ def logits(tmp_path_factory):
 
 
 def test_late_files_of_the_earlier_run_do_not_reach_the_result(tmp_path, monkeypatch, logits):
-    """It recorded chunk 0 and writes it once more, with other weights, and a whole result: both by renaming."""
+    """It writes a chunk that was recorded once more, with other weights, and a whole result: both by renaming."""
     _, place = stopped_after(3, monkeypatch, tmp_path)
     wrong = np.zeros((16, 10), dtype=np.float32)
     real = worker.write_part
 
     def write(folder, start, arrays):
         real(folder, start, arrays)
-        real(place, 0, {"logits": wrong})
+        with pytest.raises(FileNotFoundError):  # its folder does not come back
+            real(place, 0, {"logits": wrong})
         writing.write_aside(place.with_suffix(".npy"), lambda aside: aside.write_bytes(b"late"))
 
     monkeypatch.setattr(worker, "write_part", write)

@@ -19,6 +19,7 @@ VOTES = RNG.integers(0, 9, (10,))
 
 def write_parts(folder, size=4, **arrays):
     starts = list(range(0, 10, size))
+    files.make_parts_folder(folder)
     for start in reversed(starts):  # chunks finish in any order
         part = {name: array[start : start + size] for name, array in arrays.items()}
         files.write_part(folder, start, part)

@@ -60,9 +60,10 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def write_aside(path: Path, write: Callable[[Path], None]) -> None:
+def write_aside(path: Path, write: Callable[[Path], None], make_folder: bool = True) -> None:
     """Call write(temporary path), then rename it to `path`: an existing file is whole, even after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if make_folder:
+        path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder: a rename cannot cross disks. The name tells who writes it, for testbed.store.sweeping.
     aside = path.with_name(f".{path.name}.{this_machine()}-{os.getpid()}")
     try:

@@ -85,6 +85,7 @@ class Recorder:
         """
         if not claim.inherited:
             assert claim.logits_path is not None
+            files.make_parts_folder(files.parts_folder(self.store.folder / claim.logits_path))
             return claim.logits_path
         theirs = files.parts_folder(self.store.folder / str(claim.logits_path))
         ours = files.parts_folder(self.store.folder / logits_path)

@@ -67,14 +67,22 @@ def part_path(folder: Path, start: int) -> Path:
     return folder / f"{start:09d}.npz"
 
 
+def make_parts_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+
+
 def write_part(folder: Path, start: int, arrays: Mapping[str, np.ndarray]) -> None:
-    """The outputs of one chunk: `logits`, and whatever a probe recorded."""
+    """The outputs of one chunk: `logits`, and whatever a probe recorded.
+
+    Raises FileNotFoundError where the folder is gone: another run has taken the pair over, and a chunk that comes late
+    must not bring the folder back.
+    """
 
     def write(aside: Path) -> None:
         with aside.open("wb") as file:
             np.savez(file, allow_pickle=False, **dict(arrays))
 
-    write_aside(part_path(folder, start), write)
+    write_aside(part_path(folder, start), write, make_folder=False)
 
 
 def part_holds(path: Path, names: Iterable[str]) -> bool:
@@ -91,7 +99,7 @@ def link_parts(source: Path, target: Path, starts: Iterable[int]) -> None:
 
     Links, so that no byte is copied, and so that a file which replaces the first one later is not seen here.
     """
-    target.mkdir(parents=True, exist_ok=True)
+    make_parts_folder(target)
     for start in starts:
         try:
             os.link(part_path(source, start), part_path(target, start))
