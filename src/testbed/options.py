@@ -10,6 +10,8 @@ from testbed.errors import EntryError
 DEFAULT_CHUNK = 1024
 DEFAULT_CACHE_GB = 10.0
 RECORDINGS = ("features", "rotation")
+AUTO = "auto"  # a batch size that is found on the device
+_MOST_AUTO = 512  # images of a batch that is found: beyond that GPUs gain little, and pictures wait in memory
 # Checked here and not only by click, since `testbed.evaluate` takes the same options.
 # (lowest, highest). Counts of images go into integer columns of a database; threads are made, so they are bounded too.
 _HIGHEST = 2**31 - 1
@@ -35,7 +37,7 @@ class RunOptions:
     cache_gb: float = DEFAULT_CACHE_GB
     workers: int | None = None  # processes that prepare images for all devices; None: the cores that are left
     threads: int | None = None  # torch threads of a CPU worker; None: the cores are shared out
-    batch_size: int | None = None  # None: each model's own
+    batch_size: int | str | None = None  # None: each model's own; "auto": doubled while the device's memory lasts
     chunk_size: int = DEFAULT_CHUNK
     timeout: float | None = None  # seconds that a worker may be at one chunk; None: as long as it takes
     limit: int | None = None
@@ -53,6 +55,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
+            if name == "batch_size" and value == AUTO:
+                continue
             if value is not None and (type(value) is not int or value < least):
                 raise EntryError(f"{_flag(name)}: expected a whole number from {least} on, got {value!r}")
             if value is not None and value > most:
@@ -70,6 +74,15 @@ class RunOptions:
             raise EntryError(f"--record: expected {' or '.join(RECORDINGS)}, got '{unknown[0]}'")
         if self.record and self.compile:
             raise EntryError("--record looks into the network, which --compile hides: give one of the two")
+
+    def batch_of(self, own: int) -> int:
+        """How many images are prepared as one batch for a model whose own batch size is given.
+
+        With `auto` as many as may go through it at once, once that has been found to fit.
+        """
+        if self.batch_size == AUTO:
+            return own << max(0, (_MOST_AUTO // own).bit_length() - 1)
+        return int(self.batch_size or own)
 
     @property
     def arrays(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import pytest
 import tiny
 from faults.running import descendants
 from stored_results import completed, evaluations
+from testbed.engine import pools
 from testbed.store.opening import open_store
 
 
@@ -185,3 +186,17 @@ def test_heartbeat_keeps_a_pair_from_being_taken(tmp_path):
     first.join()
     assert not report.failed
     assert len(evaluations(store)) == 1
+
+
+def test_nothing_is_waited_for_after_the_last_result(tmp_path, monkeypatch):
+    """Every run took a second longer."""
+    real, waits = pools.InlinePool.events, []
+
+    def events(self, timeout_s):
+        waits.append(timeout_s)
+        return real(self, timeout_s)
+
+    monkeypatch.setattr(pools.InlinePool, "events", events)
+    report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny"])
+    assert len(report.outcome.completed) == 1
+    assert waits[-1] == 0.0

@@ -151,6 +151,40 @@ def test_a_batch_that_once_did_not_fit_is_split_from_then_on(registry):
     assert parts[-1].facts["batch_size"] == 4
 
 
+@pytest.mark.parametrize(("fits", "expected"), [(40, [4, 8, 16, 32, 64, 32, 32]), (512, [4, 8, 16, 32, 64, 76])])
+def test_automatic_batch_size_doubles_until_memory_runs_out(registry, fits, expected):
+    sizes: list[int] = []
+
+    def greedy(images, model):
+        sizes.append(len(images))
+        if len(images) > fits:
+            raise torch.OutOfMemoryError("tried to allocate more than there is")
+        return model(images)
+
+    options = replace(OPTIONS, batch_size="auto")
+    entry = replace(registry.model("tiny_a"), name="greedy", classify=greedy, eval_batch_size=4)
+    setting = registry.runnable("tiny")
+    rows = setting.rows(Preparer(OPTIONS).samples(setting))
+    loaded = LoadedModel(entry, "cpu", options)
+    assert not loaded.grows  # on a CPU every batch has the model's own size
+    loaded.grows = True
+    notes: list[str] = []
+    parts = list(predict([loaded], setting, rows, options, note=notes.append))
+    assert sum(map(len, parts)) == 200
+    assert sizes[: len(expected)] == expected
+    if fits == 40:
+        assert max(sizes[len(expected) :]) == 32
+        assert notes == ["greedy on tiny: out of memory, batch size is now 32"]
+        assert parts[-1].facts["batch_size"] == 32
+
+
+@pytest.mark.parametrize(("own", "prepared"), [(4, 512), (64, 512), (100, 400), (512, 512), (600, 600)])
+def test_batches_of_automatic_size_are_whole_numbers_of_the_models_own(own, prepared):
+    assert RunOptions(batch_size="auto").batch_of(own) == prepared
+    assert RunOptions().batch_of(own) == own
+    assert RunOptions(batch_size=7).batch_of(own) == 7
+
+
 def test_textures_are_found_in_the_data_root_of_a_run_in_this_process(tmp_path, monkeypatch):
     """Frost needs photographs; a run inside this process finds them where it was told, as worker processes do."""
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
+from testbed.commands.options import (
+    ManyValues,
+    ManyValuesCommand,
+    NumberOrAuto,
+    db_option,
+    one_line_errors,
+    registry_option,
+)
 
 if TYPE_CHECKING:
     from testbed.engine.plan import Bundle, Plan
@@ -133,9 +140,10 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Images per forward pass.  [default: each model's own]",
+    type=NumberOrAuto(),
+    metavar="N|auto",
+    help="Images per forward pass; `auto` doubles each model's own on a GPU while its memory lasts.  "
+    "[default: each model's own]",
 )
 @click.option(
     "--chunk-size",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from testbed.errors import TestbedError
+from testbed.options import AUTO
 
 
 class ManyValues(click.Option):
@@ -39,6 +40,23 @@ class ManyValuesCommand(click.Command):
                 spread.append(current)
             spread.append(word)
         return super().parse_args(ctx, spread)
+
+
+class NumberOrAuto(click.IntRange):
+    """A whole number from 1 on, or the word `auto`."""
+
+    name = "number"
+
+    def __init__(self) -> None:
+        super().__init__(min=1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == AUTO:
+            return value
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"expected a whole number from 1 on, or {AUTO}, got '{value}'", param, ctx)
 
 
 def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -126,7 +126,8 @@ class Dispatcher:
             self._hand_out()
             if self._whole:  # one at a time: the workers are heard in between
                 self._finish(self._whole.popleft())
-            for member, event in self._pool.events(0.0 if self._whole else _WAIT_S):
+            waits = not self._whole and (self._to_begin or self._underway or self._busy)
+            for member, event in self._pool.events(_WAIT_S if waits else 0.0):
                 self._watch.heard(member, event)
                 self._handle(member, event)
             self._look_after_workers()

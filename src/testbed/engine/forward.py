@@ -79,12 +79,16 @@ class Forward:
 
         def halved(size: int) -> None:
             if size < self._loaded.batch_size(setting, self._options):
-                self._loaded.fits[setting.name] = size
+                self._loaded.ran_out(setting, size)
                 note(f"{self._loaded.entry.name} on {setting.name}: out of memory, batch size is now {size}")
 
-        size = self._loaded.batch_size(setting, self._options)
-        for start in range(0, len(batch), size):
+        start = 0
+        while start < len(batch):
+            size = self._loaded.batch_size(setting, self._options)
             yield from within_memory(self._once, batch.part(start, start + size), halved)
+            start += size
+            if start <= len(batch):
+                self._loaded.fitted(setting, self._options, size)
 
     def _once(self, batch: Batch) -> Outputs:
         try:

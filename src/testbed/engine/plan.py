@@ -125,7 +125,7 @@ class Bundle:
 
 
 def batch_size_of(pair: Pair, registry: Registry, options: RunOptions) -> int:
-    return options.batch_size or pair.model.batch_size_for(registry.runnable(pair.setting.name))
+    return options.batch_of(pair.model.batch_size_for(registry.runnable(pair.setting.name)))
 
 
 def bundles_of(plan: Plan, registry: Registry, options: RunOptions) -> list[Bundle]:

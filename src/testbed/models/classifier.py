@@ -25,7 +25,7 @@ from testbed.models.weights import (
     noting_files,
     state_sha256,
 )
-from testbed.options import RunOptions
+from testbed.options import AUTO, RunOptions
 from testbed.perturb.seeding import BatchRandom, SharedRandom
 
 _AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -49,7 +49,10 @@ class LoadedModel:
                 self.network = self.network.to(memory_format=torch.channels_last)
         # Before torch.compile, whose wrapper renames the tensors.
         self.weights_sha256 = state_sha256(self.network)
-        self.fits: dict[str, int] = {}  # setting -> the largest batch that fitted, once memory has run out
+        self._sizes: dict[str, int] = {}  # setting -> the batch size in use, where it is not the one to begin with
+        # On a CPU larger batches are no faster, and memory that runs out takes the whole machine along.
+        self.grows = options.batch_size == AUTO and self.device.type != "cpu"
+        self._full: set[str] = set()  # settings for which memory has run out: batches grow no more
         if options.compile and isinstance(self.network, nn.Module):
             self.network = torch.compile(self.network)
 
@@ -60,12 +63,23 @@ class LoadedModel:
             self.network = self.network.to(memory_format=torch.contiguous_format)
 
     def entry_batch_size(self, setting: EvalSetting, options: RunOptions) -> int:
-        """The batch size that was asked for: the run's option, or else the entry's."""
-        return options.batch_size or self.entry.batch_size_for(setting)
+        """The size of prepared batches: the run's option, or else the entry's."""
+        return options.batch_of(self.entry.batch_size_for(setting))
 
     def batch_size(self, setting: EvalSetting, options: RunOptions) -> int:
-        """The batch size in use: smaller than asked for once memory has run out."""
-        return min(self.entry_batch_size(setting, options), self.fits.get(setting.name, 2**31))
+        """The batch size in use: smaller than asked for once memory has run out, larger once that has fitted."""
+        own = self.entry.batch_size_for(setting)
+        return self._sizes.get(setting.name, own if options.batch_size == AUTO else options.batch_of(own))
+
+    def ran_out(self, setting: EvalSetting, size: int) -> None:
+        """Memory has run out; batches of this size are tried next."""
+        self._sizes[setting.name] = size
+        self._full.add(setting.name)
+
+    def fitted(self, setting: EvalSetting, options: RunOptions, size: int) -> None:
+        """A batch of this size went through: with `auto` the next one may be twice as large."""
+        if self.grows and setting.name not in self._full:
+            self._sizes[setting.name] = min(2 * size, self.entry_batch_size(setting, options))
 
     def facts(self) -> dict[str, Any]:
         """What the provenance of a result records about the model."""
