@@ -19,7 +19,7 @@ from testbed.data.rows import Rows
 from testbed.data.samples import Samples
 from testbed.engine.pictures import Filled, Form
 from testbed.engine.preparing import Batch, LocalPreparer, Order, Tally, readable
-from testbed.engine.preparing_pool import Cancel, Dropped, Job, Prepared, Refused, Told, array_in
+from testbed.engine.preparing_messages import Cancel, Dropped, Job, Prepared, Refused, Told, array_in
 from testbed.entries.eval_setting import EvalSetting
 from testbed.options import RunOptions
 
