@@ -131,7 +131,7 @@ def _write(path: Path, heatmaps: Mapping[int, np.ndarray]) -> None:
 
 @click.command()
 @click.argument("pickled", type=click.Path(path_type=Path), metavar="FILE.npy")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE.npz", help="[default: beside it, as .npz]")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE.npz", help="Written.  [default: beside FILE.npy]")
 def main(pickled: Path, out: Path | None) -> None:
     """Turn heatmaps pickled in FILE.npy, a dictionary by class number, into an .npz for explanations:MANIFEST.csv."""
     out = out or pickled.with_suffix(".npz")
