@@ -39,12 +39,14 @@ def as_dict(case):
     return {published: getattr(case, ours) for published, ours in names.items()}
 
 
+@pytest.mark.filterwarnings("ignore:the heatmap is")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_and_count_are_those_of_the_published_program(case):
     found = run(as_dict(case), inputs_of(case))
     assert found == pytest.approx((case.cauc, case.cdrop, case.count), abs=1e-10, nan_ok=True)
 
 
+@pytest.mark.filterwarnings("ignore:the heatmap is")
 def test_every_golden_case_in_both_precisions():
     golden = json.loads(shared_data("contrastive", "golden.json").read_text(encoding="utf-8"))
     assert len(golden["cases"]) >= 17
@@ -71,6 +73,7 @@ def test_batch_size_changes_nothing(name):
     assert one == pytest.approx(many, abs=1e-13)
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_map_that_is_not_normalised_is_taken_as_it_is():
     """The published program normalises nothing itself: a signed map counts from its own minimum."""
     case = CASES[5]
@@ -108,7 +111,11 @@ def test_one_metric_may_be_asked_for_by_its_name():
         ),
         (
             lambda m: CausalMetric(m, "CAUC", 1).single_run(torch.ones(3, 4, 4), Explanation([[0], []], np.eye(4))),
-            "expected one image of shape \\(1, 3, H, W\\), got \\(3, 4, 4\\)",
+            "expected one image as a tensor \\(1, 3, H, W\\), such as read_tensor gives, got shape \\(3, 4, 4\\)",
+        ),
+        (
+            lambda m: CausalMetric(m, "CAUC", 1).single_run("cello_guitar.jpg", Explanation([[0], []], np.eye(4))),
+            "such as read_tensor gives, got 'cello_guitar.jpg'",
         ),
         (
             lambda m: CausalMetric(m, "CAUC", 1).single_run(torch.ones(1, 3, 4, 4), Explanation([[0], []], np.eye(5))),
@@ -124,6 +131,21 @@ def test_what_cannot_be_measured_is_refused_in_words(make, message):
     model = linear(np.zeros((3, 48)), np.zeros(3), torch.float32)
     with pytest.raises(EntryError, match=message):
         make(model)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("heatmap", "reason"), [(np.zeros((4, 4)), "empty"), (np.ones((4, 4)), "constant"), (np.eye(4), None)]
+)
+def test_map_that_says_nothing_is_warned_of(heatmap, reason):
+    """CAUC 0, the best there is, is the published program's answer to a map that is empty or constant."""
+    metric = CausalMetric(linear(np.zeros((3, 48)), np.zeros(3), torch.float32), "CAUC", step=1)
+    run = Explanation([[0], [1]], heatmap)
+    if reason is None:
+        assert metric.single_run(torch.ones(1, 3, 4, 4), run)[0]["CAUC"] > 0
+    else:
+        with pytest.warns(UserWarning, match=f"the heatmap is {reason}, so CAUC and CDROP say nothing"):
+            assert metric.single_run(torch.ones(1, 3, 4, 4), run)[0]["CAUC"] == 0
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ converted, and the figure names classes. docs/briefs/explanations.md goes throug
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
@@ -26,7 +27,7 @@ from testbed.data.labels import imagenet_names
 from testbed.errors import EntryError, near_names
 from testbed.explain.deletion import Answer, Question, faithfulness
 from testbed.explain.substrates import IMAGENET_MEAN
-from testbed.metrics.contrastive import METRICS, Recipe
+from testbed.metrics.contrastive import INVALID, METRICS, Recipe
 
 _IMAGENET_STD = (0.229, 0.224, 0.225)
 _FIGURE_SIZE = (11.0, 6.4)  # inches
@@ -109,8 +110,9 @@ class CausalMetric:
         `visual(img, explanation, answer)` is called with the result, such as `visual_evaluation` to draw it. Its
         explanation has the names of the classes, as far as they are known.
         """
-        if img.ndim != 4 or len(img) != 1:
-            raise EntryError(f"expected one image of shape (1, 3, H, W), got {tuple(img.shape)}")
+        if not isinstance(img, torch.Tensor) or img.ndim != 4 or len(img) != 1:
+            got = f"shape {tuple(img.shape)}" if hasattr(img, "shape") else repr(img)
+            raise EntryError(f"expected one image as a tensor (1, 3, H, W), such as read_tensor gives, got {got}")
         if hasattr(self.model, "eval"):
             self.model.eval()
         # A figure needs the whole curve, even if the metrics (CDROP alone) do not.
@@ -130,6 +132,13 @@ class CausalMetric:
             skip_invalid=False,
             normalise=False,  # callers of the published program normalise their heatmaps themselves
         )
+        # A map that is negative throughout still has an order, from its own minimum on, if it is not normalised.
+        if answer.invalid and answer.plan.count <= self.recipe.step:
+            warnings.warn(
+                f"the heatmap is {INVALID[answer.invalid]}, so CAUC and CDROP say nothing about it; a CAUC of 0 is the "
+                "published program's answer to such maps",
+                stacklevel=2,
+            )
         if visual is not None:
             visual(img, replace(explanation, class_names=explanation.names(intact.shape[1])), answer)
         values = {"CAUC": answer.cauc, "CDROP": answer.cdrop}
