@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -12,8 +10,9 @@ import numpy as np
 from _drawing import head, new_figure, save
 from _options import db_option, figure_command, out_option, title_option, variant_option
 
+from testbed.data.labels import imagenet_names
 from testbed.errors import StoreError, UnknownName, near_names
-from testbed.explain.drawing import DeletionCurve, draw
+from testbed.explain.drawing import DeletionCurve, draw, words_for
 from testbed.metrics.contrastive import INVALID
 from testbed.store.evaluation import OWN
 from testbed.store.find import find_one
@@ -102,9 +101,8 @@ def curve_of(extras: Mapping[str, np.ndarray], row: int, column: int, names: dic
     # Curves are kept in arrays of one length; -1 fills the shorter ones.
     there = deleted >= 0
 
-    def words(classes: np.ndarray, otherwise: str) -> str:
-        return " + ".join(names.get(int(c), str(c)) for c in classes if c >= 0) or otherwise
-
+    # -1 stands where there is no class.
+    positive, contrast = (extras[key][row, column] for key in ("positive", "contrast"))
     heatmap = np.asarray(extras["heatmap"][row, column], dtype=np.float64)
     return DeletionCurve(
         picture=extras["picture"][row] / 255,
@@ -115,17 +113,14 @@ def curve_of(extras: Mapping[str, np.ndarray], row: int, column: int, names: dic
         n_salient=extras["salient_percent"][row, column] / 100 * heatmap.size,
         cauc=float(extras["cauc"][row, column]),
         cdrop=float(extras["cdrop"][row, column]),
-        positive_name=words(extras["positive"][row, column], "c"),
-        contrast_name=words(extras["contrast"][row, column], "nothing"),
+        positive_name=words_for(positive[positive >= 0], names),
+        contrast_name=words_for(contrast[contrast >= 0], names),
     )
 
 
 def class_names(n_classes: int) -> dict[int, str]:
     """ImageNet's words where there are its thousand classes."""
-    if n_classes != 1000:
-        return {}
-    text = files("testbed").joinpath("data/imagenet_classes.json").read_text(encoding="utf-8")
-    return {i: entry["name"].split(",")[0] for i, entry in enumerate(json.loads(text))}
+    return dict(enumerate(imagenet_names())) if n_classes == len(imagenet_names()) else {}
 
 
 if __name__ == "__main__":

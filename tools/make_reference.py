@@ -31,6 +31,7 @@ COMMANDS = {
     "db.py": "testbed.commands.database",
     "autoeval.py": "testbed.commands.autoeval",
     "python -m testbed.explain.clusters": "testbed.explain.clusters",
+    "python -m testbed.explain.convert_heatmaps": "testbed.explain.convert_heatmaps",
 }
 
 # What click or a help text puts at its end: [default: 4; x>=1], [required], [0<=x<=100].

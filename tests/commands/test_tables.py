@@ -1,6 +1,6 @@
 """Tables are aligned, and narrow terminals get a narrower one."""
 
-from testbed.commands.tables import results_table
+from testbed.commands.tables import results_table, with_interval
 from testbed.store.evaluation import Number
 
 BLANK = Number._make([None] * len(Number._fields))
@@ -44,3 +44,10 @@ def test_the_heading_tells_the_unit_that_the_metric_declares():
     assert results_table(nats, 160).startswith("nll (nats) on")
     plain = [row._replace(metric="accuracy_of_mine", unit=None) for row in rows() if row.metric == "top1"]
     assert results_table(plain, 160).startswith("accuracy_of_mine on")  # nothing is guessed from a name
+
+
+def test_small_number_without_an_interval_keeps_three_digits():
+    """CAUC and CDROP of a single heatmap have no interval, and 0.06 would be one digit of 0.0629."""
+    shown = [with_interval(value, None, None) for value in (0.505013, 0.0629, 0.0236878, 1.0, 71.3, 0.0)]
+    assert shown == ["0.505", "0.0629", "0.0237", "1.00", "71.30", "0.00"]
+    assert with_interval(0.505, 0.4, 0.6) == "0.51 [0.40, 0.60]"

@@ -340,7 +340,7 @@ def test_missing_files_are_named(tmp_path, manifest):
 
 def test_pickled_heatmaps_are_never_loaded(tmp_path):
     np.save(tmp_path / "cello.npy", {486: np.ones((4, 4))}, allow_pickle=True)
-    with pytest.raises(DataError, match=r"a pickled dictionary goes in with np\.savez"):
+    with pytest.raises(DataError, match=r"convert_heatmaps .*cello\.npy makes an \.npz"):
         read_heatmap(tmp_path / "cello.npy", (486,))
     np.savez(tmp_path / "two.npz", **{"1": np.ones((4, 4)), "2": np.ones((4, 4))})
     with pytest.raises(DataError, match="expected an array named 486, got 1, 2"):

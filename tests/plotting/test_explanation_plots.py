@@ -110,7 +110,7 @@ def test_curve_is_the_stored_one(db):
     module = importlib.import_module("deletion_curve")
     rows = rows_of(0.2, np.random.default_rng(1))
     curve = module.curve_of(rows, 3, 1, {0: "dog", 1: "cat"})
-    assert (curve.positive_name, curve.contrast_name) == ("cat", "2 + dog")
+    assert (curve.positive_name, curve.contrast_name) == ("cat", "class 2 + dog")
     assert curve.deleted.tolist() == [0, 10, 20, 30, 40, 50, 60]
     assert curve.n_salient == pytest.approx(0.12 * SIZE**2)
 
@@ -141,8 +141,9 @@ def test_figure_shows_limit_and_score():
     figure = Figure(figsize=(8, 5), layout="constrained")
     draw(figure, module.curve_of(rows_of(0.2, np.random.default_rng(1)), 0, 0, {}))
     axes = [ax for part in figure.subfigs for ax in part.axes]
-    assert [ax.get_title() for ax in axes[:3]] == ["Picture", "Heatmap of 0", "After 60 pixels"]
+    assert [ax.get_title() for ax in axes[:3]] == ["Picture", "Heatmap of class 0", "After 60 pixels"]
     left, right = axes[3:]
-    assert [line.get_label() for line in left.lines] == ["P(0)", "P(1 + 2)", "salient: 12.00 % of pixels"]
+    labels = [line.get_label() for line in left.lines]
+    assert labels == ["P(class 0)", "P(class 1 + class 2)", "salient: 12.00 % of pixels"]
     score = right.lines[0].get_ydata()
     assert score[0] == pytest.approx(0.8 * (1 - 0.08), rel=1e-5)

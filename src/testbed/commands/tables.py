@@ -66,14 +66,14 @@ def with_interval(value: float | None, low: float | None, high: float | None) ->
     if value is None:
         return "-"
     if low is None or high is None:
-        return f"{value:.{_decimals(abs(value))}f}"
+        return f"{value:.{_decimals(abs(value), few=1.0)}f}"
     digits = _decimals(max(high - value, value - low))
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def _decimals(scale: float) -> int:
-    """Decimals to print: two, as suits percentages, and more where the interval or the number itself is below 0.05."""
-    return 2 if scale >= 0.05 or scale == 0 else min(2 - math.floor(math.log10(scale)), 8)
+def _decimals(scale: float, few: float = 0.05) -> int:
+    """Decimals to print: two, as suits percentages; three digits of an interval, or of a number, below `few`."""
+    return 2 if scale >= few or scale == 0 else min(2 - math.floor(math.log10(scale)), 8)
 
 
 def results_table(rows: Sequence[Number], width: int, marked: Collection[int] = ()) -> str:

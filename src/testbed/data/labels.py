@@ -36,6 +36,12 @@ def imagenet_wnids() -> tuple[str, ...]:
 
 
 @cache
+def imagenet_names() -> tuple[str, ...]:
+    """The first name of each of the 1000 classes, in the order of the classifiers' outputs."""
+    return tuple(name.split(", ")[0] for _, name in _imagenet_classes())
+
+
+@cache
 def _imagenet_index() -> dict[str, int]:
     return {wnid: index for index, wnid in enumerate(imagenet_wnids())}
 

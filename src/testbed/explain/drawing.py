@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from testbed.metrics.contrastive import contrastive_score, pixel_ranks
 
 _POSITIVE, _CONTRAST, _SCORE, _LIMIT = "tab:blue", "tab:orange", "tab:red", "0.35"
+_MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -24,14 +26,23 @@ class DeletionCurve:
     n_salient: float
     cauc: float
     cdrop: float
-    positive_name: str = "c"
-    contrast_name: str = "C'"
+    positive_name: str
+    contrast_name: str
+
+
+def words_for(classes: Iterable[int], names: Mapping[int, str]) -> str:
+    """The names of some classes for a figure, such as "banjo + violin"; a class without a name is "class 7"."""
+    words = [names.get(int(c), f"class {c}") for c in classes]
+    if len(words) > _MOST_NAMES:  # a legend has no room for more
+        words[_MOST_NAMES - 1 :] = [f"{len(words) - _MOST_NAMES + 1} more"]
+    return " + ".join(words) or "nothing"
 
 
 def draw(figure: Any, curve: DeletionCurve) -> None:
     """Draw the picture, the heatmap over it and the picture at the last point; below these, two curves.
 
-    The curves are the probabilities P(c) and P(C'), and the contrastive score; a line marks the last salient pixel.
+    The curves are the probabilities of the explained and of the contrast classes, and the contrastive score; a line
+    marks the last salient pixel.
     """
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1))
     _draw_pictures(above.subplots(1, 3), curve)
@@ -42,7 +53,8 @@ def draw(figure: Any, curve: DeletionCurve) -> None:
     left.plot(share, curve.contrast, color=_CONTRAST, label=f"P({curve.contrast_name})")
     left.set(title="Probabilities", ylabel="probability")
     score = contrastive_score(curve.positive, curve.contrast)
-    right.plot(share, score, color=_SCORE, label="s = P(c) (1 - P(C'))")
+    written = f"P({curve.positive_name}) (1 - P({curve.contrast_name}))"
+    right.plot(share, score, color=_SCORE, label=f"s = {written}")
     right.fill_between(share, 0, score, color=_SCORE, alpha=0.15, linewidth=0)
     right.set(title=f"Contrastive score: CAUC {curve.cauc:.5f}, CDROP {curve.cdrop:.4f}", ylabel="score")
     for ax in (left, right):
@@ -52,7 +64,7 @@ def draw(figure: Any, curve: DeletionCurve) -> None:
         ax.set_ylim(0, max(float(np.max([curve.positive.max(), curve.contrast.max()])) * 1.08, 1e-6))
         ax.grid(color="0.92")
         ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(frameon=False, fontsize=8)
+        ax.legend(frameon=False, fontsize="small")
 
 
 def _draw_pictures(axes: Any, curve: DeletionCurve) -> None:

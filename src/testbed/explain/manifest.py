@@ -153,7 +153,7 @@ def read_heatmap(path: Path, positive: Sequence[int]) -> np.ndarray:
         else:
             raise DataError(f"heatmap {path}: expected .npy, .npz or .png")
     except UNREADABLE as error:
-        hint = "; a pickled dictionary goes in with np.savez(file, **{str(k): v for k, v in d.items()})"
+        hint = f"; python -m testbed.explain.convert_heatmaps {path} makes an .npz of a pickled dictionary"
         raise DataError(f"heatmap {path} cannot be read: {error}{hint if 'pickle' in str(error) else ''}") from error
     if heatmap.ndim != 2:
         raise DataError(f"heatmap {path}: expected one number per pixel, got an array of shape {heatmap.shape}")
