@@ -11,6 +11,7 @@ from _lines import NOT_ON_THE_LINE, Choice
 from _results import STORED_CONFIDENCE, Results, Words, load
 
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors
+from testbed.data.locate import home
 from testbed.stats.axes import AXES
 from testbed.stats.estimators import METHODS
 from testbed.store.opening import open_store
@@ -54,14 +55,17 @@ names_option = click.option("--names/--no-names", default=None, help="Name all p
 title_option = click.option("--title", help="Instead of the title made from the names.")
 
 
-def out_option(default: str) -> Decorator:
+def out_option(
+    default: str, metavar: str = "PATH", text: str = "Written as PATH.pdf and PATH.png, or as the one the ending says."
+) -> Decorator:
+    """--out, by default a path in the folder `results`, which need not be in the working directory."""
     return click.option(
         "--out",
         type=click.Path(path_type=Path),
-        default=Path(default),
-        show_default=True,
-        metavar="PATH",
-        help="Written as PATH.pdf and PATH.png, or as the one the ending says.",
+        default=lambda: home("results") / default,
+        show_default=f"results/{default}",
+        metavar=metavar,
+        help=text,
     )
 
 
