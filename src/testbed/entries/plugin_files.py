@@ -11,8 +11,11 @@ from testbed.data.regular import regular
 from testbed.errors import TestbedError
 
 PARTS = ("models", "eval_settings")  # the subfolders of a registry folder
-# Every plug-in file of the ImageNet Testbed has this line. Its helper files have not: ours stand in their place.
-_FOREIGN = re.compile(r"^[ \t]*(from[ \t]+registry[ \t]+import|import[ \t]+registry)\b", re.MULTILINE)
+# The import lines of plug-in files of the ImageNet Testbed. `models` alone may be a package of the user's own.
+_FOREIGN = re.compile(
+    r"^[ \t]*(from|import)[ \t]+(registry|models\.model_base|eval_settings\.\w+|mldb(\.\w+)?)\b(?!\.)", re.MULTILINE
+)
+# Its files without entries, in whose place ours stand.
 _HELPERS = ("model_base", "eval_setting_base", "eval_setting_subsample", "image_utils")
 
 
