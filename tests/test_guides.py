@@ -154,7 +154,7 @@ def test_glossary_has_one_or_two_sentences_and_a_file(word, meaning, file):
 # ---- what pages name -------------------------------------------------------------------------------------
 
 PATHS = re.compile(r"`((?:src|tests|plotting|registry|benchmarks|docs)/[\w./-]+\.(?:py|md|csv|json))`")
-MODULES = re.compile(r"\b(testbed(?:\.[a-z_0-9]+)+)\b")
+MODULES = re.compile(r"(?<![\w-])(testbed(?:\.[a-z_0-9]+)+)\b")
 PAGES = sorted(path for path in [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 
 

@@ -641,3 +641,11 @@ def test_files_of_the_original_load_where_its_folder_is_given():
         # What is not loaded lacks a package, or a part of one that later versions no longer have.
         assert "it needs the package" in error or "cannot import name" in error or "No module named" in error
     assert not {name for name in sys.modules if name.split(".")[0] in ADDRESSES}
+
+
+def test_the_page_names_every_test_of_this_file_and_no_other():
+    page = (ROOT / "docs/briefs/imagenet-testbed.md").read_text()
+    tests = {name for name in globals() if name.startswith("test_")} - {
+        "test_the_page_names_every_test_of_this_file_and_no_other"
+    }
+    assert set(re.findall(r"`(test_\w+)`", page)) == tests
