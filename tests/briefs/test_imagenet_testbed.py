@@ -397,6 +397,13 @@ def test_a_file_that_is_not_read_is_answered_with_where_it_belongs(tmp_path, mon
         registry.model("my_model")
 
 
+@pytest.mark.parametrize(("given", "meant"), [("mine/models", "mine"), (".", "src")])
+def test_a_folder_beside_the_meant_one_is_answered_with_it(folder, given, meant):
+    (folder / "src/models").mkdir(parents=True)
+    told = typed(db_main, "--list-models-registry", "--registry", given, fails=True)
+    assert told.endswith(f"expected a folder with models/ or eval_settings/; take {folder / meant}\n")
+
+
 def test_a_published_model_that_cannot_be_had_says_why(folder):
     told = typed(eval_main, "--models", "resnet50_augmix", "--eval-settings", "val", "--gpus", "cpu", fails=True)
     assert "model 'resnet50_augmix' of the ImageNet Testbed cannot be had: the authors' own file" in told

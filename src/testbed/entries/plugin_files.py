@@ -51,6 +51,15 @@ def plug_in_files(folder: Path) -> tuple[list[Path], list[Path]]:
     return [p for p in paths if p not in foreign], foreign
 
 
+def meant_folder(folder: Path) -> Path | None:
+    """The registry folder that is meant by one of its parts, or by a checkout of the ImageNet Testbed; else None."""
+    if any((folder / part).is_dir() for part in PARTS):
+        return None
+    if folder.name in PARTS:
+        return folder.parent
+    return folder / "src" if any((folder / "src" / part).is_dir() for part in PARTS) else None
+
+
 def misplaced_files(folder: Path) -> dict[Path, str]:
     """Python files with entries that lie where none are read, each with the place where it belongs.
 

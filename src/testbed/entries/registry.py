@@ -29,6 +29,7 @@ from testbed.entries.model import Model
 from testbed.entries.plugin_files import (
     PARTS,
     default_folder,
+    meant_folder,
     mentions,
     misplaced_files,
     one_line,
@@ -105,6 +106,10 @@ class Registry:
     def load_folder(self, folder: Path, parts: Sequence[str] = PARTS) -> None:
         if not folder.is_dir():
             raise UnknownName(f"registry folder {folder} does not exist")
+        if (meant := meant_folder(folder)) is not None:
+            raise UnknownName(
+                f"registry folder {folder}: expected a folder with models/ or eval_settings/; take {meant}"
+            )
         self.broken |= misplaced_files(folder)
         foreign: list[Path] = []
         for part in parts:
@@ -152,7 +157,7 @@ class Registry:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             told.append(
                 f"{folder}: '{names[0]}'{more} left out, since the name is registered: that entry is used; "
-                "one with another name is added"
+                "give yours another name to add it"
             )
         return told
 
