@@ -9,8 +9,10 @@ from typing import Any
 import click
 from _lines import NOT_ON_THE_LINE, Choice
 from _results import STORED_CONFIDENCE, Results, Words, load
+from click.core import ParameterSource
 
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors
+from testbed.data.locate import home
 from testbed.stats.axes import AXES
 from testbed.stats.estimators import METHODS
 from testbed.store.opening import open_store
@@ -54,14 +56,25 @@ names_option = click.option("--names/--no-names", default=None, help="Name all p
 title_option = click.option("--title", help="Instead of the title made from the names.")
 
 
-def out_option(default: str) -> Decorator:
+def _in_results(ctx: click.Context, option: click.Parameter, path: Path) -> Path:
+    """The default path is in the folder `results`, which need not be in the working directory."""
+    if ctx.get_parameter_source(str(option.name)) is not ParameterSource.DEFAULT:
+        return path
+    return home("results") / path.relative_to("results")
+
+
+def out_option(
+    default: str, metavar: str = "PATH", text: str = "Written as PATH.pdf and PATH.png, or as the one the ending says."
+) -> Decorator:
+    """--out, by default a path in the folder `results`."""
     return click.option(
         "--out",
         type=click.Path(path_type=Path),
-        default=Path(default),
+        default=Path("results", default),
         show_default=True,
-        metavar="PATH",
-        help="Written as PATH.pdf and PATH.png, or as the one the ending says.",
+        callback=_in_results,
+        metavar=metavar,
+        help=text,
     )
 
 

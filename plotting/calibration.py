@@ -49,7 +49,7 @@ class Reliability:
 @click.option("--bins", type=click.IntRange(2, 100), default=BINS, show_default=True, help="Bins of confidence.")
 @confidence_option(text="Of the intervals.")
 @title_option
-@out_option("results/figures/calibration")
+@out_option("figures/calibration")
 def main(
     *,
     db: str | None,

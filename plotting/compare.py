@@ -48,7 +48,7 @@ class Compared:
 @confidence_option(text="Of the intervals.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the numbers here.")
 @title_option
-@out_option("results/figures/compare")
+@out_option("figures/compare")
 def main(
     *,
     first: str,

@@ -43,7 +43,7 @@ Family = dict[str, dict[int, str]]  # corruption to severity to setting
     help="Whose errors are 100 %.  [default: the baseline of the registered group, as AlexNet on imagenet-c]",
 )
 @highlight_option
-@table_options("results/figures/corruptions")
+@table_options("figures/corruptions")
 def main(
     *,
     registry: tuple[str, ...],

@@ -28,7 +28,7 @@ from testbed.store.opening import open_store
 @db_option
 @variant_option
 @title_option
-@out_option("results/figures/deletion_curve")
+@out_option("figures/deletion_curve")
 def main(
     *,
     model: str,

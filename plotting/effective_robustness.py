@@ -28,7 +28,7 @@ from testbed.stats.effective_robustness import robustness_correlation
 @source_options
 @click.option("--standard/--no-standard", default=False, help="Show the models of the line too.")
 @line_options
-@point_options("results/figures/effective_robustness")
+@point_options("figures/effective_robustness")
 def main(
     *,
     x_name: str,

@@ -38,7 +38,7 @@ from testbed.studies.people.observers import PEOPLE, Panel, panel
     "--aggregation", type=click.Choice(AGGREGATIONS), default="mean", show_default=True, help="From 1000 classes to 16."
 )
 @title_option
-@out_option("results/figures/error_consistency")
+@out_option("figures/error_consistency")
 def main(
     *,
     db: str | None,

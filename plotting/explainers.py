@@ -67,7 +67,7 @@ class Measured:
 @variant_option
 @click.option("--table", type=click.Path(path_type=Path), metavar="FILE", help="FILE.md or .csv.  [default: print]")
 @title_option
-@out_option("results/figures/explainers")
+@out_option("figures/explainers")
 def main(
     *,
     db: str | None,

@@ -17,7 +17,7 @@ import click
 import numpy as np
 from _drawing import variant_notes
 from _lines import NOT_ON_THE_LINE
-from _options import figure_command, source_options, title_option, types_option
+from _options import figure_command, out_option, source_options, title_option, types_option
 from _results import Point, Results, Words, load
 from _settings import AVERAGES, SEVERITY, weights_of
 from _types import STANDARD, TYPES
@@ -50,14 +50,7 @@ Facts = list[tuple[str, str]]
 @source_options
 @types_option
 @title_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("results/explorer.html"),
-    show_default=True,
-    metavar="FILE",
-    help="The page: one file, with its data, that opens without a server.",
-)
+@out_option("explorer.html", "FILE", "The page: one file, with its data, that opens without a server.")
 def main(
     *,
     db: str | None,

@@ -26,7 +26,7 @@ MOST_NUMBERS = 700  # cells that are written out
     "--severities/--mean-severities", default=None, help="All severities, or their mean.  [default: mean if many]"
 )
 @click.option("--names/--no-names", default=None, help="Name all models.  [default: up to 70]")
-@table_options("results/figures/grid")
+@table_options("figures/grid")
 def main(
     *,
     models: tuple[str, ...],

@@ -60,7 +60,7 @@ Row = dict[str, Any]
 @click.option("--agreement", nargs=2, metavar="SOURCE TEST", help="Draw the agreement line of all --models instead.")
 @variant_option
 @title_option
-@out_option("results/figures/label_free")
+@out_option("figures/label_free")
 def main(
     *,
     db: str | None,

@@ -10,15 +10,18 @@ import click
 import numpy as np
 from _drawing import save
 from _lines import Choice, fit_line
-from _options import confidence_option, figure_command, many, metric_option, models_option
+from _options import confidence_option, figure_command, many, metric_option, models_option, out_option
 from _results import Results, load
 from effective_robustness import rho_against_rho, rho_column
 from scatter import scatter
 
 from testbed.commands.options import db_option
-from testbed.errors import UnknownName, near_names
-from testbed.store.opening import open_store
+from testbed.errors import StoreError, UnknownName, near_names
+from testbed.store.database import Store
+from testbed.store.find import EVERY, find
+from testbed.store.opening import is_there, open_store
 
+PUBLISHED = "imagenet-testbed"
 V2 = "imagenetv2-matched-frequency-format-val"
 
 
@@ -71,19 +74,12 @@ FIGURES: dict[str, Shift | Transfer] = {
 
 @figure_command()
 @db_option
-@click.option("--source", default="imagenet-testbed", show_default=True, help="Name of the import.")
+@click.option("--source", default=PUBLISHED, show_default=True, help="Name of the import.")
 @many("--figures", metavar="NAME...", text=f"Only these of: {', '.join(FIGURES)}.")
 @models_option
 @metric_option
 @confidence_option(0.995, "Of error bars; 0.995 as published.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("results/figures/paper"),
-    show_default=True,
-    metavar="DIR",
-    help="Each figure is written here as NAME.pdf and NAME.png.",
-)
+@out_option("figures/paper", "DIR", "Each figure is written here as NAME.pdf and NAME.png.")
 def main(
     *,
     db: str | None,
@@ -103,10 +99,19 @@ def main(
     for name in figures:
         if name not in FIGURES:
             raise UnknownName(f"no figure '{name}'{near_names(name, FIGURES) or '; expected ' + ', '.join(FIGURES)}")
-    results = load(open_store(db), metric, sources=[source], confidence=confidence)
+    results = load(published_store(db, source), metric, sources=[source], confidence=confidence)
     chosen = results.chosen(models)
     for name in figures or FIGURES:
         save(draw(results, FIGURES[name], chosen), out / name)
+
+
+def published_store(db: str | None, source: str) -> Store:
+    """The database, if it has results of the source; else an error with the command that gets them."""
+    store = open_store(db) if is_there(db) else None
+    if store is not None and find(store, variant=EVERY, version=EVERY, source=source):
+        return store
+    how = "--download imagenet-testbed-results" if source == PUBLISHED else f"--import-csv FILE --source {source}"
+    raise StoreError(f"no published results of '{source}' are stored: `python db.py {how}` brings them")
 
 
 def draw(results: Results, figure: Shift | Transfer, chosen: np.ndarray) -> Any:

@@ -37,7 +37,7 @@ from testbed.store.evaluation import OWN
 @click.option("--y", "y_name", required=True, metavar="SETTING", help="Shift: likewise; a glob or a,b means the mean.")
 @source_options
 @line_options
-@point_options("results/figures/scatter")
+@point_options("figures/scatter")
 @click.option("--fit-json", type=click.Path(path_type=Path), metavar="FILE", help="Write the fit's coefficients here.")
 def main(
     *,

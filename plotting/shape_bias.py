@@ -63,7 +63,7 @@ def _percent(part: Any, whole: Any) -> Any:
 )
 @variant_option
 @title_option
-@out_option("results/figures/shape_bias")
+@out_option("figures/shape_bias")
 def main(
     *,
     db: str | None,

@@ -29,6 +29,7 @@ ALLOWED = {
     "entries": {"errors", "data", "metrics"},
     "store": {"errors", "data", "metrics", "stats", "entries"},
     "models": {"errors", "options", "data", "perturb", "entries"},
+    "foreign": {"errors", "data", "metrics", "perturb", "entries", "models"},
     "explain": {"errors", "data", "metrics", "entries", "store"},
     "engine": {"errors", "options", "data", "perturb", "metrics", "entries", "models", "store"},
     "studies": {"errors", "options", "data", "metrics", "stats", "entries", "models", "store", "engine"},
@@ -37,7 +38,8 @@ ALLOWED = {
     },
 }
 # Inside functions only: a string such as timm:resnet50 becomes an entry where such strings are known.
-INSIDE_FUNCTIONS = {"entries": {"models.strings", "explain.settings"}}
+# A plug-in file in the words of another program is run where these are known.
+INSIDE_FUNCTIONS = {"entries": {"models.strings", "explain.settings", "foreign.imports"}}
 # Rooms that are used where torch is not: reading results loads no weight.
 LIGHT = ("errors.py", "options.py", "__init__.py", "entries", "data", "metrics", "stats", "store", "studies/labelfree")
 

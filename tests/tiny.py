@@ -58,6 +58,8 @@ def failure(report):
 
 def script(name, *arguments, environment=None, **more):
     """Run eval.py or db.py in a process of its own; returns what it printed and its exit code."""
+    if "cwd" in more:  # results go there, and not to the project, whose script it is
+        (Path(more["cwd"]) / "results").mkdir(exist_ok=True)
     return subprocess.run(
         [sys.executable, str(ROOT / name), *map(str, arguments)],
         capture_output=True,

@@ -1,4 +1,7 @@
-"""No row of a page in docs/briefs stands without a test: its last cell names one that exists."""
+"""No row of a page in docs/briefs stands without a test: its last cell names one that exists.
+
+A name alone is of the page's own file of tests: `docs/briefs/shape-bias.md`, `tests/briefs/test_shape_bias.py`.
+"""
 
 import ast
 import re
@@ -10,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "briefs").glob("*.md"))
 CELL = re.compile(r"(?<!\\)\|")
-NAMED = re.compile(r"`(tests/briefs/test_\w+\.py)::(test_\w+)`")
+NAMED = re.compile(r"`(?:(tests/[\w/]+\.py)::)?(test_\w+)`")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -44,6 +47,7 @@ def test_every_row_names_a_test_that_exists(page):
         named = NAMED.findall(cells[-1])
         assert named, f"{page.name}: no test in the last cell of: {' | '.join(cells)}"
         for file, name in named:
+            file = file or f"tests/briefs/test_{page.stem.replace('-', '_')}.py"
             assert name in functions_of(file), f"{page.name}: {file} has no {name}"
 
 

@@ -68,7 +68,7 @@ def test_without_database_results_go_to_the_logdir(tmp_path):
         cwd=tmp_path,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    assert not (tmp_path / "results").exists()
+    assert not list((tmp_path / "results").iterdir())
     with np.load(tmp_path / "out/tiny/tiny_a.npz", allow_pickle=False) as stored:
         assert stored["logits"].shape == (200, 10)
     manifest = json.loads((tmp_path / "out/tiny/manifest.json").read_text())

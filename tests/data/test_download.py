@@ -229,7 +229,8 @@ def test_every_download_serves_a_registered_setting():
     downloads = read_downloads(REGISTRY)
     datasets = {registry.runnable(name).dataset for name in registry.eval_settings.entries}
     served = {found.name for found in (download_for(d, downloads) for d in datasets if d) if found}
-    assert served == set(downloads)
+    results = {name for name, download in downloads.items() if "--import-csv" in download.then}  # no images
+    assert served == set(downloads) - results
     for name, used in {
         "imagenetv2-threshold-0.7-format-val": "imagenetv2-threshold-0.7-format-val",
         "imagenet-c.glass_blur.5_on-disk": "imagenet-c-blur",

@@ -218,5 +218,5 @@ def test_if_any_takes_labels_from_class_folders_and_none_from_pictures_alone(ima
     assert (sorted_out.targets.tolist(), sorted_out.num_classes) == ([0, 1], 2)
     with pytest.raises(DataError, match=r"expected images inside class folders, got a\.png beside them"):
         opened(image_folder(["cat/a.png", "a.png"], root="mixed"), labels="if-any")
-    with pytest.raises(DataError, match="expected images inside class folders"):
+    with pytest.raises(DataError, match="expected one folder per class, got 1 pictures without any"):
         opened(image_folder(["a.png"], root="declared"))  # a declared set without class folders is a mistake

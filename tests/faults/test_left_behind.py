@@ -156,6 +156,7 @@ def test_a_killed_run_leaves_nothing_once_the_next_has_ended(tmp_path):
     words = ("--models", "tiny_slow", "--eval-settings", "tiny", "--gpus", "cpu", "--chunk-size", "16")
     environment = {**os.environ, "TESTBED_REGISTRY": str(tiny.REGISTRY)}
     command = [sys.executable, str(tiny.ROOT / "eval.py"), *words]
+    (tmp_path / "results").mkdir()
     run = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.time() + 60
     while len(list(tmp_path.glob("results/logits/tiny/*.parts/*.npz"))) < 2 and time.time() < deadline:

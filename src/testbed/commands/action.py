@@ -76,8 +76,8 @@ class Context:
         if "registry" in self.__dict__:
             return self.registry
         entries = load_registry(self.registry_folders, parts)
-        for path, error in entries.broken.items():
-            click.echo(f"registry: {path} was not loaded: {error}", err=True)
+        for line in entries.problems():
+            click.echo(f"registry: {line}", err=True)
         return entries
 
     def refuse(self, flag: str, **reasons: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,10 +35,16 @@ def download(context: Context, names: Sequence[str]) -> None:
         with _resumable():
             places = install(item, roots[0])
         click.echo(f"{item.name}: in {', '.join(str(p) for p in places)}")
+        _say_next(item, places)
         if any(file.checksum is None for file in item.files):
             click.echo(f"{item.name}: no checksum is published, so the files could not be checked")
     if by_hand:
         raise DataError(f"{len(by_hand)} data set(s) must be got by hand, as told above")
+
+
+def _say_next(item: Download, places: Sequence[Path]) -> None:
+    if item.then and places:
+        click.echo(f"{item.name}: now `{item.then.format(place=shlex.quote(str(places[0])))}`")
 
 
 def _needed(context: Context, names: Sequence[str], roots: Sequence[Path]) -> tuple[list[Download], list[str]]:
@@ -76,6 +83,7 @@ def _absent(context: Context, item: Download, downloads: dict[str, Download], ro
     present = find_places(item, downloads, datasets, roots)
     for path in dict.fromkeys(present.values()):
         click.echo(f"{item.name}: already there, at {path}")
+    _say_next(item, list(present.values()))
     return replace(item, places={inside: place for inside, place in item.places.items() if place not in present})
 
 

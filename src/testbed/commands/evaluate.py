@@ -235,8 +235,8 @@ def main(
     from testbed.options import RunOptions
 
     entries = load_registry(registry)
-    for path, error in entries.broken.items():
-        click.echo(f"registry: {path} was not loaded: {error}", err=True)
+    for line in entries.problems():
+        click.echo(f"registry: {line}", err=True)
     with _store(db, no_db, dry_run) as store:
         run = RunOptions(
             data_roots=tuple(str(r) for r in data_roots(data_root)),

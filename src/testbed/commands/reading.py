@@ -12,17 +12,24 @@ import click
 from testbed.commands.action import Action, Context
 from testbed.commands.tables import cell, formatted, text_table, with_interval
 from testbed.data.samples import Dataset
+from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.store.evaluation import Evaluation, Number
     from testbed.store.find import State
 
 
+_PUBLISHED = "imagenet-testbed"  # the tag of settings that the published results have
+
+
 def print_eval(context: Context, pair: tuple[str, str]) -> None:
     """Print the metrics of an evaluation with intervals and n, then its provenance."""
     from testbed.store.find import find_one, numbers_of
 
-    evaluation = find_one(context.store, *pair, context.variant, context.version, context.source)
+    try:
+        evaluation = find_one(context.store, *pair, context.variant, context.version, context.source)
+    except TestbedError as error:
+        raise type(error)(f"{error}{_published_hint(context, pair[1])}") from error
     metrics = numbers_of(context.store, evaluation)
     if context.style != "table":
         rows = [n._asdict() for n in metrics]
@@ -46,6 +53,14 @@ def print_eval(context: Context, pair: tuple[str, str]) -> None:
         click.echo(f"{label:<20} {value}")
     for line in _others(context, evaluation):
         click.echo(f"{'also stored':<20} {line}")
+
+
+def _published_hint(context: Context, setting: str) -> str:
+    """The command for published results, to end an error about a model and a setting that they may have."""
+    settings = context.registry_part("eval_settings").eval_settings
+    if setting not in settings.tagged(_PUBLISHED):
+        return ""
+    return f"; `python db.py --download {_PUBLISHED}-results` fetches the published ones"
 
 
 def _mixed_with(context: Context, evaluation: Evaluation) -> list[str]:

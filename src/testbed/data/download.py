@@ -35,6 +35,7 @@ class Download:
     places: Mapping[str, str]  # path in the unpacked files ("" for all of them) -> path under the data root
     licence: str
     leave_out: tuple[str, ...] = ()  # folders of the archive that are not part of the dataset
+    then: str = ""  # the command to give next, with {place} for what was fetched
 
     def describe(self) -> str:
         size = sum(file.size or 0 for file in self.files)
@@ -60,6 +61,7 @@ def read_downloads(registry_folders: Sequence[Path]) -> dict[str, Download]:
                     dict(entry["places"]),
                     entry["licence"],
                     tuple(entry.get("leave_out", ())),
+                    entry.get("then", ""),
                 )
             except (KeyError, TypeError, AttributeError) as error:
                 raise DataError(f"{folder / CATALOGUE}: '{name}' needs files, places and licence: {error}") from error

@@ -103,6 +103,11 @@ class StandardDataset(Dataset):
             return np.array([label[c] for c in classes], dtype=np.int64), "own", None
         if "" in classes:
             stray = ids[classes.index("")]
+            if set(classes) == {""}:
+                raise DataError(
+                    f"{root}: expected one folder per class, got {len(ids)} pictures without any: list them with "
+                    'labels in a CSV (manifest:FILE.csv), or declare labels="none" and a metrics_fn with image_paths'
+                )
             raise DataError(f"{root}: expected images inside class folders, got {stray} beside them")
         indices, space, num_classes = class_indices(
             classes, "auto" if self.labels == "if-any" else self.labels, str(root)

@@ -1,8 +1,9 @@
-"""Where on disk datasets are looked for."""
+"""Where on disk datasets are looked for, and where the folders `data` and `results` are."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,14 +16,27 @@ class MissingData(DataError):
     """A dataset is under none of the data roots."""
 
 
+def home(name: str) -> Path:
+    """The folder of that name, `data` or `results`: that of the working directory, or of the project if that has none.
+
+    The project's is meant where one of its scripts is run, wherever it is called from: `cd plotting && python grid.py`.
+    """
+    project = Path(__file__).resolve().parents[3]
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    of_project = script is not None and Path(script).resolve().parent in (project, project / "plotting")
+    if not of_project or Path(name).is_dir() or Path.cwd() == project:
+        return Path(name)
+    return project / name
+
+
 def data_roots(given: Sequence[str] | None = None) -> list[Path]:
-    """The given folders (--data-root), else those of TESTBED_DATA (separated like PATH), else ./data."""
+    """The given folders (--data-root), else those of TESTBED_DATA (separated like PATH), else `data`."""
     if given:
         return [Path(g) for g in given]
     named = os.environ.get(DATA_VARIABLE)
     if named:
         return [Path(p) for p in named.split(os.pathsep) if p]
-    return [Path("data")]
+    return [home("data")]
 
 
 def find(name: str, also: Sequence[str], roots: Sequence[Path], what: str, source: str) -> Path:

@@ -10,6 +10,7 @@ import numpy as np
 from testbed.data.audit import Findings, look_over, some_of
 from testbed.data.samples import Samples
 from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.model import Model
 from testbed.entries.registry import Registry
 from testbed.metrics.estimate import Estimate
 from testbed.metrics.labels import COLUMNS
@@ -104,3 +105,50 @@ def near_chance(setting: EvalSetting, labels: np.ndarray, columns: int, metrics:
         f"top1 is {top1.value:.2g} %, guessing among {columns} classes gives {chance:.2g} %: "
         "the classes are probably in another order than the labels, or the weights are not loaded"
     )
+
+
+# ---- attacks that do not happen --------------------------------------------------------------------------
+
+
+def doubtful_attack(model: Model, setting: EvalSetting) -> str:
+    """A warning where a setting declares an attack and the testbed does not carry it out, else nothing."""
+    if not setting.adversarial_attack:
+        return ""
+    if "adversarial_attack" in model.classify_arguments:
+        return (
+            "the model's classify takes adversarial_attack, so the setting's own attack is switched off for it: if the "
+            "function ignores the argument, images are clean"
+        )
+    if setting.perturbation_fn_gpu is None and setting.perturbation_fn_cpu is None:
+        return "adversarial_attack is declared without a perturbation function that carries it out: images are clean"
+    return ""
+
+
+def counterparts(registry: Registry, name: str) -> list[str]:
+    """For an attacked setting those with the same images as they are; for a clean one the attacked ones."""
+    setting = registry.runnable(name)
+    attacked = bool(setting.adversarial_attack)
+    if not attacked and _perturbs(setting):
+        return []
+    return [
+        other.name
+        for other in registry.eval_settings.entries.values()
+        if other.dataset == setting.dataset
+        and bool(other.adversarial_attack) != attacked
+        and (attacked is False or not _perturbs(other))
+        and (other.choice, other.transform, other.resize) == (setting.choice, setting.transform, setting.resize)
+    ]
+
+
+def _perturbs(setting: EvalSetting) -> bool:
+    return setting.perturbation_fn_cpu is not None or setting.perturbation_fn_gpu is not None
+
+
+def attack_without_effect(metrics: Mapping[str, Estimate | float], stored: Mapping[str, float]) -> str:
+    """A warning where top1 is the same with and without an attack. `stored`: top1 on each counterpart."""
+    top1 = metrics.get("top1")
+    value = top1.value if isinstance(top1, Estimate) else top1
+    same = [name for name, other in stored.items() if value == other]
+    if not same or not value:  # nothing is left to attack in a model that is always wrong
+        return ""
+    return f"top1 is the same as on {some_of(same)}, with and without an attack: it probably did not happen"

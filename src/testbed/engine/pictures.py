@@ -27,6 +27,7 @@ from testbed.perturb.seeding import BatchRandom, image_generator
 _PIXELS_AT_ONCE = 65_536  # what a perturbation of batches gets in one call: more falls out of a core's own cache
 _PIXELS_OF_A_SLICE = 800_000  # what is prepared in one go: handing over less costs more than it gains
 _LEAST_OF_A_SLICE = 8
+_OVERSHOOT = 0.2  # of values in [0, 1] after a bicubic or Lanczos resize
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class PreparedImages:
     """
 
     def __init__(self, samples: Samples, setting: EvalSetting, model: Model, options: RunOptions) -> None:
-        self._samples = samples
+        self._samples, self._model = samples, model.name
         chain = setting.transforms_for(model)
         self._transforms = [t for t in chain if t is not None]
         self._raw = None if self._transforms else getattr(samples.load, "raw", None)
@@ -217,8 +218,18 @@ class PreparedImages:
             name = self._samples.ids[index]
             raise ImageError(f"transform of image {name} failed: {in_words(error)}") from error
         if isinstance(image, torch.Tensor) or (isinstance(image, np.ndarray) and image.dtype != np.uint8):
-            return torch.as_tensor(image, dtype=torch.float32)
+            return self._in_range(torch.as_tensor(image, dtype=torch.float32))
         return np.array(image, dtype=np.uint8)
+
+    def _in_range(self, image: torch.Tensor) -> torch.Tensor:
+        """Perturbations work in [0, 1]. A sharp resize may leave it a little; a normalised picture leaves it by far."""
+        low, high = (float(end) for end in torch.aminmax(image))
+        if low < -_OVERSHOOT or high > 1 + _OVERSHOOT:
+            raise DataError(
+                f"transform of model '{self._model}': expected pixels from 0 to 1, got {low:.3g} to {high:.3g}; give a "
+                "normalisation as normalization=StandardNormalization(mean, std), not in the transform"
+            )
+        return image
 
     def _reopen_cache(self) -> None:
         """A cache that exists is opened before any picture is prepared; a new one needs the shape of the first."""

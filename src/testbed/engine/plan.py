@@ -11,7 +11,7 @@ import numpy as np
 from testbed.data.audit import Findings
 from testbed.data.rows import Rows
 from testbed.data.samples import UNKNOWN, Samples
-from testbed.engine.checks import look_over_setting
+from testbed.engine.checks import doubtful_attack, look_over_setting
 from testbed.engine.data_changes import DataToday, looked_at
 from testbed.engine.stored import Doubts, Outdated, Standing, standing_of, told_apart
 from testbed.entries.checks import check_name
@@ -331,13 +331,13 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataT
             continue
         pair.rows = rows[key]
         told = findings[setting.name]
-        pair.warning = "; ".join([*_unexpected_size(setting, pair.n_images, options), *told.problems, *told.notes])
-        if missing:
-            lacking = f"the model lacks {missing} of the setting's classes, which are never predicted"
-            pair.warning = "; ".join(text for text in (pair.warning, lacking) if text)
+        lacking = f"the model lacks {missing} of the setting's classes, which are never predicted" if missing else ""
+        size = _unexpected_size(setting, pair.n_images, options)
+        warnings = [size, *told.problems, *told.notes, lacking, doubtful_attack(pair.model, setting)]
+        pair.warning = "; ".join(text for text in warnings if text)
 
 
-def _unexpected_size(setting: EvalSetting, n_images: int, options: RunOptions) -> list[str]:
+def _unexpected_size(setting: EvalSetting, n_images: int, options: RunOptions) -> str:
     if setting.size is None or options.limit is not None or setting.size == n_images:
-        return []
-    return [f"expected {setting.size} images, found {n_images}"]
+        return ""
+    return f"expected {setting.size} images, found {n_images}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 from testbed.data import writing
 from testbed.data.content import sum_of
 from testbed.data.samples import fingerprint_of
-from testbed.engine.checks import near_chance
+from testbed.engine.checks import attack_without_effect, counterparts, near_chance
 from testbed.engine.data_changes import choice_of
 from testbed.engine.function_changes import functions_of
 from testbed.engine.messages import ChunkDone, Share, Task
@@ -28,7 +29,7 @@ from testbed.options import RunOptions
 from testbed.store import files
 from testbed.store.database import METRIC, Busy, Claim, Store, Work, now
 from testbed.store.evaluation import OWN
-from testbed.store.find import find, find_one
+from testbed.store.find import EVERY, find, find_one, numbers
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
 from testbed.store.write import add_eval_setting
 
@@ -143,7 +144,8 @@ class Recorder:
         outputs = outputs_in(self.store.folder, relative, samples_path, bad_rows)
         metrics = measure(pair.setting, pair.model, outputs)
         alarm = near_chance(pair.setting, pair.labels, outputs.columns, metrics)
-        pair.warning = "; ".join(text for text in (pair.warning, alarm) if text)
+        idle = attack_without_effect(metrics, self._top1_elsewhere(pair))
+        pair.warning = "; ".join(text for text in (pair.warning, alarm, idle) if text)
         left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""
         facts = self._facts.pop(evaluation_id, {})
         facts.pop("weights_sha256", None)
@@ -183,6 +185,18 @@ class Recorder:
         del self._logits_paths[evaluation_id]
         shutil.rmtree(parts, ignore_errors=True)
         files.remove_all_logits(self.store.folder, orphans)
+
+    def _top1_elsewhere(self, pair: Pair) -> dict[str, float]:
+        """top1 of the model on the settings with the same images, without the attack or with one."""
+        declared = {
+            (name, self.registry.eval_setting(name).version) for name in counterparts(self.registry, pair.setting.name)
+        }
+        if not declared:
+            return {}
+        names, variant = [name for name, _ in declared], self.options.variant
+        stored = numbers(self.store, [pair.stored_model], names, variant=variant, version=EVERY, source=OWN)
+        top1 = [n for n in stored if n.metric == "top1" and (n.eval_setting, n.version) in declared]
+        return {n.eval_setting: n.value for n in top1 if n.value is not None}
 
     def _refuse_mixed(
         self, pair: Pair, evaluation_id: int, chunks: Sequence[Mapping[str, Any]], head: Mapping[str, str]
@@ -322,7 +336,11 @@ def _declared_facts(setting: EvalSetting, runnable: EvalSetting) -> dict[str, An
     """A probe that is declared as plain data, and an attack, are recorded with all their parameters."""
     facts: dict[str, Any] = {"probe": repr(setting.probe)} if is_dataclass(setting.probe) else {}
     if runnable.adversarial_attack:
-        facts["adversarial_attack"] = dict(runnable.adversarial_attack)
+        # JSON has no infinity, which is how some write the norm.
+        facts["adversarial_attack"] = {
+            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in runnable.adversarial_attack.items()
+        }
     return facts
 
 

@@ -2,7 +2,8 @@
 
 A registry folder holds models/*.py and eval_settings/*.py. Each file is loaded by path and calls
 `registry.add_model(...)`, `registry.add_eval_setting(...)` or `registry.add_group(...)`. A file that fails is listed
-in `Registry.broken` with its error; all other files are still loaded.
+in `Registry.broken` with its error; all other files are still loaded. Files that are written for the ImageNet Testbed
+are loaded after the others of their folder (testbed.foreign); a name of theirs that is taken is left out and told.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import importlib.util
 import json
 import os
 import sys
-import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,11 +26,20 @@ from testbed.data.regular import regular
 from testbed.entries.checks import check_name
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
-from testbed.errors import EntryError, TestbedError, UnknownName, near_names
+from testbed.entries.plugin_files import (
+    PARTS,
+    default_folder,
+    meant_folder,
+    mentions,
+    misplaced_files,
+    one_line,
+    plug_in_files,
+    why_unavailable,
+)
+from testbed.errors import EntryError, UnknownName, near_names
 
 REGISTRY_VARIABLE = "TESTBED_REGISTRY"
 ENTRY_POINT_GROUP = "testbed.registry"
-PARTS = ("models", "eval_settings")  # the subfolders of a registry folder
 
 Entry = TypeVar("Entry", bound=Model | EvalSetting)
 
@@ -90,26 +99,67 @@ class Registry:
         self.models: Shelf[Model] = Shelf("model", "--list-models-registry")
         self.eval_settings: Shelf[EvalSetting] = Shelf("eval setting", "--list-eval-settings-registry")
         self.broken: dict[Path, str] = {}
+        self.left_out: dict[Path, list[str]] = {}  # folder -> names of foreign entries that were taken already
+        self._foreign_names: set[str] = set()
+        self._foreign_folder: Path | None = None  # of the foreign file that is being loaded
 
     def load_folder(self, folder: Path, parts: Sequence[str] = PARTS) -> None:
         if not folder.is_dir():
             raise UnknownName(f"registry folder {folder} does not exist")
+        if (meant := meant_folder(folder)) is not None:
+            raise UnknownName(
+                f"registry folder {folder}: expected a folder with models/ or eval_settings/; take {meant}"
+            )
+        self.broken |= misplaced_files(folder)
+        foreign: list[Path] = []
         for part in parts:
-            for path in sorted((folder / part).glob("*.py")):
-                if not path.name.startswith("_"):
-                    self.load_file(path)
+            own, others = plug_in_files(folder / part)
+            foreign += others
+            for path in own:
+                self.load_file(path)
+        if foreign:
+            self._load_foreign(folder, foreign)
 
-    def load_file(self, path: Path) -> None:
+    def _load_foreign(self, folder: Path, paths: Sequence[Path]) -> None:
+        from testbed.foreign.imports import ForeignFolder
+
+        self._foreign_folder = folder
+        modules = ForeignFolder(folder)
+        for path in paths:
+            self.load_file(path, modules.run)
+        self._foreign_folder = None
+
+    def load_file(self, path: Path, run: Callable[[Path], object] | None = None) -> None:
         """Run one plug-in file. If it fails, the entries that it had added before are removed again."""
         shelves: tuple[Shelf[Any], ...] = (self.models, self.eval_settings)
         before = [(dict(s.entries), dict(s.origins), dict(s.groups), dict(s.aggregates)) for s in shelves]
         try:
             with _loading_into(self):
-                load_module(path)
+                (run or load_module)(path)
         except (Exception, SystemExit) as error:  # anybody's code: whatever it raises must not stop the other files
             for shelf, kept in zip(shelves, before, strict=True):
                 shelf.entries, shelf.origins, shelf.groups, shelf.aggregates = kept
-            self.broken[path] = _one_line(error, path)
+            self.broken[path] = one_line(error, path)
+
+    def add(self, shelf: Shelf[Entry], entry: Entry, origin: str) -> None:
+        """Add what a plug-in file declares. A foreign file does not take a registered name: it is left out."""
+        if self._foreign_folder is not None:
+            if entry.name in shelf.entries and entry.name not in self._foreign_names:
+                self.left_out.setdefault(self._foreign_folder, []).append(entry.name)
+                return
+            self._foreign_names.add(entry.name)
+        shelf.add(entry, origin)
+
+    def problems(self) -> list[str]:
+        """What was not loaded and why, a line each."""
+        told = [f"{path} was not loaded: {error}" for path, error in self.broken.items()]
+        for folder, names in self.left_out.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            told.append(
+                f"{folder}: '{names[0]}'{more} left out, since the name is registered: that entry is used; "
+                "give yours another name to add it"
+            )
+        return told
 
     def model(self, name: str) -> Model:
         """The entry of that name, or one built from a string such as `timm:resnet50.tv_in1k`."""
@@ -170,8 +220,10 @@ class Registry:
     def _unknown(self, shelf: Shelf[Any], name: str) -> UnknownName:
         """The error for a name without an entry, with the likeliest reason: a broken file, a group, a misspelling."""
         for path, error in self.broken.items():
-            if _mentions(path, name):
+            if mentions(path, name):
                 return UnknownName(f"{shelf.kind} '{name}' is in {path}, which could not be loaded: {error}")
+        if shelf is self.models and (why := why_unavailable(name)):
+            return UnknownName(why)
         if members := shelf.expand(name):
             return UnknownName(
                 f"'{name}' stands for {len(members)} of them, expected one {shelf.kind}: {members[0]}, ..."
@@ -179,24 +231,6 @@ class Registry:
         near = near_names(name, shelf.all_words()) or f"; `python db.py {shelf.list_command}` lists them"
         broken = f" ({len(self.broken)} registry file(s) could not be loaded)" if self.broken else ""
         return UnknownName(f"no {shelf.kind}, group or tag '{name}'{near}{broken}")
-
-
-def _mentions(path: Path, name: str) -> bool:
-    """Whether a file contains the name as a string. A broken file cannot be asked for its entries."""
-    try:
-        text = regular(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return f'"{name}"' in text or f"'{name}'" in text
-
-
-def _one_line(error: BaseException, path: Path) -> str:
-    """An error of a plug-in file in one line, with the line number in that file."""
-    if isinstance(error, SyntaxError):
-        return f"SyntaxError: {error.msg} (line {error.lineno})"
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    kind = "" if isinstance(error, TestbedError) else f"{type(error).__name__}: "
-    return " ".join(f"{kind}{error}".split()) + (f" (line {lines[-1]})" if lines else "")
 
 
 # ---- what plug-in files call -----------------------------------------------------------------------------
@@ -214,7 +248,8 @@ def _loading_into(registry: Registry) -> Iterator[None]:
         _current.reset(token)
 
 
-def _loading() -> Registry:
+def being_loaded() -> Registry:
+    """The registry that the running plug-in file adds to."""
     registry = _current.get()
     if registry is None:
         raise EntryError(
@@ -231,11 +266,13 @@ def _caller() -> str:
 
 
 def add_model(model: Model) -> None:
-    _loading().models.add(model, _caller())
+    registry = being_loaded()
+    registry.add(registry.models, model, _caller())
 
 
 def add_eval_setting(setting: EvalSetting) -> None:
-    _loading().eval_settings.add(setting, _caller())
+    registry = being_loaded()
+    registry.add(registry.eval_settings, setting, _caller())
 
 
 def add_group(
@@ -252,7 +289,7 @@ def add_group(
     if kind not in PARTS:
         raise EntryError(f"group '{name}': kind must be models or eval_settings, got {kind!r}")
     check_name("group", name)
-    registry = _loading()
+    registry = being_loaded()
     shelf: Shelf[Any] = registry.models if kind == "models" else registry.eval_settings
     if name in shelf.groups or name in shelf.entries:
         raise EntryError(f"group '{name}': the name is taken")
@@ -282,12 +319,6 @@ def metadata(origin: str, name: str) -> Any:
 
 
 # ---- which folders ---------------------------------------------------------------------------------------
-
-
-def default_folder() -> Path:
-    """The registry beside this package's source tree, or ./registry."""
-    beside = Path(__file__).resolve().parents[3] / "registry"
-    return beside if beside.is_dir() else Path("registry")
 
 
 def registry_folders(extra: Sequence[str] = ()) -> list[Path]:

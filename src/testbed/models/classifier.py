@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import torch
 from torch import nn
@@ -18,10 +19,13 @@ from testbed.entries.registry import registry_folders
 from testbed.errors import ModelError, TestbedError
 from testbed.models.classes import columns_for
 from testbed.models.weights import (
+    WEIGHTS_VARIABLE,
     MissingWeights,
     checkpoint_override,
+    folders,
     hint,
     load_checkpoint,
+    local_downloads,
     noting_files,
     state_sha256,
 )
@@ -104,8 +108,13 @@ def _load(entry: Model, options: RunOptions) -> Any:
     """The entry's network with its weights, or with those of the checkpoint."""
     checkpoint = options.checkpoint or entry.checkpoint
     path = Path(checkpoint).expanduser() if checkpoint else None
+    absent: list[str] = []
     try:
-        with exits_refused("classifier_loader"), checkpoint_override(path) as already_loaded:
+        with (
+            exits_refused("classifier_loader"),
+            checkpoint_override(path) as already_loaded,
+            local_downloads() as absent,
+        ):
             network = entry.classifier_loader()
             # A loader that uses `with_weights` has loaded the checkpoint itself; any other has loaded its own weights.
             if path is not None and not already_loaded():
@@ -114,6 +123,16 @@ def _load(entry: Model, options: RunOptions) -> Any:
     except TestbedError as error:
         how = hint(entry.name, registry_folders(options.registry)) if isinstance(error, MissingWeights) else ""
         raise ModelError(f"model '{entry.name}' cannot be loaded: {error}{how}") from error
+    except OSError as error:  # also those of urllib, requests and the hub's client
+        first, *_ = str(error).splitlines() or [""]
+        told = f"model '{entry.name}' cannot be loaded: {type(error).__name__}: {first}"
+        if absent:
+            told += (
+                f"; without a network: put {absent[-1]} into {folders()[0]} (folders are named by {WEIGHTS_VARIABLE})"
+            )
+        elif isinstance(error, URLError | ConnectionError):
+            told += f"; it reaches for the network: torch.hub looks in {torch.hub.get_dir()} before that"
+        raise ModelError(told) from error
     except Exception as error:  # loaders are users' code, so anything may be raised
         raise ModelError(f"model '{entry.name}' cannot be loaded: {type(error).__name__}: {error}") from error
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from testbed.data.locate import home
 from testbed.errors import StoreError
 from testbed.store import schema
 from testbed.store.database import Store, reason
@@ -16,14 +17,14 @@ from testbed.store.masking import masked, masked_url
 
 DB_VARIABLE = "TESTBED_DB"
 RESULTS_VARIABLE = "TESTBED_RESULTS"
-DEFAULT_DB = "results/results.db"
+DEFAULT_FOLDER, DEFAULT_DB = "results", "results.db"
 _PATIENCE_S = 60  # for another process to finish its transaction
 _STEP_MS = 250
 
 
 def database_place(given: str | None = None) -> tuple[sa.URL, Path]:
     """The SQLAlchemy URL and the results folder for --db, TESTBED_DB or the default."""
-    place = given or os.environ.get(DB_VARIABLE) or DEFAULT_DB
+    place = given or os.environ.get(DB_VARIABLE) or str(home(DEFAULT_FOLDER) / DEFAULT_DB)
     try:
         as_file = "://" not in place
         url = sa.URL.create("sqlite", database=str(Path(place).expanduser())) if as_file else sa.make_url(place)
@@ -34,7 +35,7 @@ def database_place(given: str | None = None) -> tuple[sa.URL, Path]:
             "one (in a password, @ : / are written %40 %3A %2F)"
         ) from error
     file = _sqlite_file(url)
-    return url, file.parent if file is not None else Path(os.environ.get(RESULTS_VARIABLE, "results"))
+    return url, file.parent if file is not None else Path(os.environ.get(RESULTS_VARIABLE) or home(DEFAULT_FOLDER))
 
 
 def _sqlite_file(url: sa.URL) -> Path | None:

@@ -2,9 +2,11 @@
 
 from testbed.models.weights.checkpoints import UNSAFE_VARIABLE, read_tensors, state_sha256, unwrapped
 from testbed.models.weights.loading import (
+    bytes_of,
     checkpoint_is_given,
     checkpoint_override,
     load_checkpoint,
+    local_downloads,
     noting_files,
     with_weights,
 )
@@ -25,6 +27,7 @@ __all__ = [
     "WEIGHTS_VARIABLE",
     "MissingWeights",
     "Published",
+    "bytes_of",
     "checkpoint_is_given",
     "checkpoint_override",
     "download",
@@ -32,6 +35,7 @@ __all__ = [
     "folders",
     "hint",
     "load_checkpoint",
+    "local_downloads",
     "noting_files",
     "package_file",
     "read_published",

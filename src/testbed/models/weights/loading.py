@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.errors import ModelError, TestbedError
 from testbed.models.weights.checkpoints import load_state, read_tensors, unwrapped
-from testbed.models.weights.places import DEFAULT_FOLDER, SUFFIXES, WEIGHTS_VARIABLE, MissingWeights, find_local
+from testbed.models.weights.places import SUFFIXES, WEIGHTS_VARIABLE, MissingWeights, default_folder, find_local
 
 # torch.hub ends file names with the first digits of the sha256. A date such as 20240131 is not taken for a hash.
 _HASHED_NAME = re.compile(r".*-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})(?:\.\w+)+")
@@ -87,9 +87,51 @@ def _fetched(local_names: Sequence[str], fallback: Callable[[], Any] | None) -> 
             reason = f" (their download failed: {type(error).__name__}: {first})"
     file = local_names[0] if local_names[0].endswith(SUFFIXES) else f"{local_names[0]}.pth"
     raise MissingWeights(
-        f"no weights for {local_names[0]}{reason}: put {file} into {DEFAULT_FOLDER} or the folder {WEIGHTS_VARIABLE} "
+        f"no weights for {local_names[0]}{reason}: put {file} into {default_folder()} or the folder {WEIGHTS_VARIABLE} "
         "names, or give a file with --checkpoint"
     )
+
+
+def bytes_of(name: str) -> bytes:
+    """The content of the local weights file of that name, for a loader that reads it in its own way."""
+    path = _override.get() or find_local(name)
+    if path is None:
+        _fetched((name,), None)
+    assert path is not None
+    if path == _override.get():
+        _overridden.set(True)
+    _note(path)
+    return path.read_bytes()
+
+
+@contextmanager
+def local_downloads() -> Iterator[list[str]]:
+    """Inside the block torch.hub takes files of the weights folders before it downloads. Yields what was not there.
+
+    This serves loaders that name no file, such as `lambda: resnet50(pretrained=True)`.
+    """
+    import shutil
+
+    import torch
+
+    download, absent = torch.hub.download_url_to_file, list[str]()
+
+    def found_or_downloaded(url: str, dst: str, *rest: Any, **named: Any) -> None:
+        file = os.path.basename(dst)
+        path = find_local(file)
+        if path is not None and path.name == file:
+            _note(path)
+            shutil.copyfile(path, dst)
+            return
+        absent.append(file)
+        download(url, dst, *rest, **named)
+        absent.remove(file)
+
+    torch.hub.download_url_to_file = found_or_downloaded
+    try:
+        yield absent
+    finally:
+        torch.hub.download_url_to_file = download
 
 
 def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:

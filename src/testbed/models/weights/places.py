@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.data.locate import home
 from testbed.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from testbed.data.fetch import Remote
 
 WEIGHTS_VARIABLE = "TESTBED_WEIGHTS"
-DEFAULT_FOLDER = Path("results/weights")
 CATALOGUE = "metadata/weights.json"
 SUFFIXES = (".safetensors", ".pth", ".pth.tar", ".pt", ".th", ".bin")
 
@@ -25,13 +25,17 @@ class MissingWeights(ModelError):
     """A model's weights are in none of the places they are looked for."""
 
 
+def default_folder() -> Path:
+    return home("results") / "weights"
+
+
 def folders() -> list[Path]:
     """The folders that are searched for weights, with subfolders: those of TESTBED_WEIGHTS, then results/weights.
 
     Downloads go into the first.
     """
     named = [Path(root) for root in os.environ.get(WEIGHTS_VARIABLE, "").split(os.pathsep) if root]
-    return [*named, DEFAULT_FOLDER]
+    return [*named, default_folder()]
 
 
 def find_local(*names: str) -> Path | None:
