@@ -153,7 +153,7 @@ def test_glossary_has_one_or_two_sentences_and_a_file(word, meaning, file):
 
 # ---- what pages name -------------------------------------------------------------------------------------
 
-PATHS = re.compile(r"`((?:src|tests|plotting|registry|benchmarks|docs)/[\w./-]+\.(?:py|md|csv|json))`")
+PATHS = re.compile(r"`((?:src/testbed|tests|plotting|registry|benchmarks|docs)/[\w./-]+\.(?:py|md|csv|json))`")
 MODULES = re.compile(r"(?<![\w-])(testbed(?:\.[a-z_0-9]+)+)\b")  # no file name such as imagenet-testbed.md
 PAGES = sorted(path for path in [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 
