@@ -13,7 +13,7 @@ from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.metrics.estimate import Estimate
-    from testbed.studies.references.diagnose import Diagnosis
+    from testbed.studies.references.diagnose import Diagnosis, Guess
     from testbed.studies.references.table import Check, Reference
 
 _CHECK_COLUMNS = ["model", "eval_setting", "metric", "measured", "expected", "difference", "tolerance", "verdict"]
@@ -227,14 +227,29 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
         if f.error:
             rows.append([f.title, *("" for _ in metrics), "", "", f"not tried: {f.error}"])
             continue
-        guesses = [f.guesses[m] for m in metrics]
-        cells = [f"{g.value:.1f}" + (f" ± {g.margin:.1f}" if g.margin else "") for g in guesses]
-        rows.append([f.title, *cells, f"{f.images:,}", f"{100 * f.left:.0f} %", "explains it" if f.explains else ""])
+        cells = [_guess(f.guesses[m]) for m in metrics]
+        rows.append([f.title, *cells, f"{f.images:,}", f"{100 * f.left:.0f} %", f.verdict])
     click.echo(text_table(rows, ["what was changed", *metrics, "images", "difference left", ""]))
-    if diagnosis.likely:
-        click.echo(f"Most likely cause: {diagnosis.likely[0].title}.")
-    else:
-        click.echo("None of these explains the published numbers: compare the weights and the images themselves.")
+    click.echo(_conclusion(diagnosis))
+
+
+def _guess(guess: Guess) -> str:
+    """`23.9`, or with its interval `23.9 [21.0, 26.4]` where not all images were tried."""
+    exact = guess.high - guess.low < 1e-9
+    return f"{guess.value:.1f}" if exact else f"{guess.value:.1f} [{guess.low:.1f}, {guess.high:.1f}]"
+
+
+def _conclusion(diagnosis: Diagnosis) -> str:
+    likely, undecided = ([f.title for f in found] for found in (diagnosis.likely, diagnosis.undecided))
+    tried = max((f.images for f in diagnosis.findings if f.images < diagnosis.n_all), default=0)
+    more = f"--diagnose-images {min(4 * tried, diagnosis.n_all)}"
+    if likely:
+        others = [*likely[1:], *undecided]
+        rest = f" These images do not rule out: {'; '.join(others)} ({more} tries more)." if others else ""
+        return f"Most likely cause: {likely[0]}.{rest}"
+    if undecided:
+        return f"Undecided, more images needed ({more}). These could be the cause: {'; '.join(undecided)}."
+    return "None of these explains the published numbers: compare the weights and the images themselves."
 
 
 ACTIONS = (
@@ -266,7 +281,7 @@ ACTIONS = (
             (
                 "diagnose-images",
                 "N",
-                "Images on which --check-references looks for causes; 0 looks for none.  [default: 320]",
+                "Images on which --check-references looks for causes, at least 64; 0 looks for none.  [default: 320]",
             ),
         ),
     ),

@@ -233,6 +233,11 @@ class Accuracy16:
         truth, condition = _asked(image_paths)
         return self._counted(decide(logits, aggregation) == truth, condition)
 
+    def outcomes(self, logits: np.ndarray, image_paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(number of the condition, whether the category was named) of each picture."""
+        truth, condition = _asked(image_paths)
+        return np.unique(condition, return_inverse=True)[1], decide(logits) == truth
+
     def _counted(self, correct: np.ndarray, condition: np.ndarray) -> dict[str, Estimate]:
         kept = np.array([not self.conditions or c in self.conditions for c in condition.tolist()], dtype=bool)
         return {"accuracy16": share_or_none(correct[kept])}
