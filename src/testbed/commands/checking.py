@@ -235,20 +235,23 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
 
 def _guess(guess: Guess) -> str:
     """`23.9`, or with its interval `23.9 [21.0, 26.4]` where not all images were tried."""
-    exact = guess.high - guess.low < 1e-9
-    return f"{guess.value:.1f}" if exact else f"{guess.value:.1f} [{guess.low:.1f}, {guess.high:.1f}]"
+    width = guess.high - guess.low
+    if width < 1e-9:
+        return f"{guess.value:.1f}".removesuffix(".0")
+    digits = 1 if width < 20 else 0  # counts of images need no fractions
+    return f"{guess.value:.{digits}f} [{guess.low:.{digits}f}, {guess.high:.{digits}f}]"
 
 
 def _conclusion(diagnosis: Diagnosis) -> str:
     likely, undecided = ([f.title for f in found] for found in (diagnosis.likely, diagnosis.undecided))
-    tried = max((f.images for f in diagnosis.findings if f.images < diagnosis.n_all), default=0)
+    tried = min((f.images for f in diagnosis.findings if not f.error), default=0)
     more = f"--diagnose-images {min(4 * tried, diagnosis.n_all)}"
     if likely:
         others = [*likely[1:], *undecided]
-        rest = f" These images do not rule out: {'; '.join(others)} ({more} tries more)." if others else ""
-        return f"Most likely cause: {likely[0]}.{rest}"
+        rest = [f"These images do not rule out, {more} may:", *others] if others else []
+        return "\n  ".join([f"Most likely cause: {likely[0]}.", *rest])
     if undecided:
-        return f"Undecided, more images needed ({more}). These could be the cause: {'; '.join(undecided)}."
+        return "\n  ".join([f"Undecided, more images needed ({more}). Each of these may be the cause:", *undecided])
     return "None of these explains the published numbers: compare the weights and the images themselves."
 
 

@@ -39,6 +39,7 @@ class Pair:
     asked: bool = True  # False for a parent that is run only because a derived setting needs it
     error: str = ""
     warning: str = ""
+    data_warning: str = ""  # the part of it that is about the images, and the same for every model
     reason: str = ""  # why a stored result is made again
     replaces: int | None = None  # the evaluation that stood when the plan was made
 
@@ -100,6 +101,13 @@ class Plan:
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             told.append(f"{setting}: run again for {', '.join(names[:_NAMED])}{more}: {reason}")
         return told
+
+    def warned(self) -> list[str]:
+        """What is wrong with the data of settings that are to be run: a line for each, before the work begins."""
+        lines = (
+            f"warning: {pair.setting.name}: {pair.data_warning}" for pair in self.having("run") if pair.data_warning
+        )
+        return list(dict.fromkeys(lines))
 
     def estimated_seconds(self, speeds: dict[str, float]) -> float | None:
         """From stored throughput; None where none of the models has been run before."""
@@ -331,7 +339,8 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataT
             continue
         pair.rows = rows[key]
         told = findings[setting.name]
-        pair.warning = "; ".join([*_unexpected_size(setting, pair.n_images, options), *told.problems, *told.notes])
+        doubts = [*_unexpected_size(setting, pair.n_images, options), *told.problems]
+        pair.data_warning, pair.warning = "; ".join(doubts), "; ".join([*doubts, *told.notes])
         if missing:
             lacking = f"the model lacks {missing} of the setting's classes, which are never predicted"
             pair.warning = "; ".join(text for text in (pair.warning, lacking) if text)

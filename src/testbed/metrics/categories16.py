@@ -109,7 +109,7 @@ def decisions(
 
 # 0001_cop_dnn_c50_cat_10_n02124075_10976.png: trial, experiment, observer, condition, category, ..., picture
 _TRIAL = re.compile(r"\d+_[^_]+_[^_]+_(?P<condition>[^_]+)_(?P<category>[a-z]+)_\d+_(?P<picture>.+)")
-_CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+\.\w+")
+_CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+\.png")
 _ONLY_CONDITION = "0"  # the condition of sets that have only one
 
 

@@ -82,6 +82,7 @@ class CueConflict:
 
     conditions: tuple[str, ...] = ()  # as in Accuracy16; empty: all trials count
     targets_are = OWN
+    published = 1280  # stimuli
     names = "stimuli named SHAPE7-TEXTURE1.png in a folder SHAPE, both among the 16 categories"
 
     def misnamed(self, image_paths: Sequence[str]) -> list[str]:

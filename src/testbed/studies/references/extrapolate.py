@@ -110,7 +110,7 @@ class Whole:
             unlike = (group == g) & ~same
             weights[unlike] = others / max(unlike.sum(), 1)
             if not weights.any():
-                weights[:] = 1.0  # nothing like it was tried
+                continue  # nothing of the group was tried; `unseen` tells how much that is
             donors = np.flatnonzero(weights)
             # Gamma variables, divided by their sum, are Dirichlet distributed. Those of tiny weights may all be 0.
             drawn = rng.standard_gamma(weights[donors]) + 1e-300
