@@ -57,7 +57,7 @@ def test_whole_pictures_need_a_transform_that_tells_the_input_size():
         EntryError, match="expected a StandardTransform that tells it, the transform of 'm' is function"
     ):
         setting.transforms_for(model)
-    with pytest.raises(EntryError, match="resize must be 'whole' or None, got 'half'"):
+    with pytest.raises(EntryError, match="resize must be 'whole' or '256/224' or None, got 'half'"):
         EvalSetting(name="s", dataset=StandardDataset(path="x"), resize="half")
 
 

@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "eval-settings.md"
 FAMILIES = {
     "Digits": r"digits",
     "CIFAR": r"cifar",
-    "People's categories": r"model-vs-human",
+    "People's categories": r"model-vs-human|16-class$",
     "Explanations": r"contrastive",
     "Small sets of photographs": r"small$",
     "Unknown classes": r"ood$|val-on-imagenet-o",

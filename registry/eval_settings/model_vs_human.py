@@ -2,7 +2,8 @@
 
 Stimuli are 224 x 224 and shown whole: unchanged for a model of that input size, resized for others. This is how
 texture-vs-shape and model-vs-human made their numbers. Resize(256) and CenterCrop(224), the usual preparation of
-ImageNet classifiers, gives other ones: about 0.8 points more shape bias for ResNet-50 (docs/shape-bias.md).
+ImageNet classifiers, gives other ones: about 0.8 points more shape bias for ResNet-50 (docs/shape-bias.md). The setting
+cue-conflict-256-224 is there to compare.
 """
 
 from testbed import EvalSetting, StandardDataset, registry
@@ -36,3 +37,14 @@ for _set in registry.metadata(__file__, "model_vs_human.json"):
             tags=["model-vs-human", "16-class"],
         )
     )
+
+registry.add_eval_setting(
+    EvalSetting(
+        name="cue-conflict-256-224",
+        images_from="cue-conflict",
+        size=1280,
+        metrics_fn=CueConflict(),
+        resize="256/224",
+        tags=["16-class"],
+    )
+)

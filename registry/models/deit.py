@@ -24,3 +24,4 @@ for _size in ("tiny", "small", "base"):
         registry.add_model(
             zoo.entry(f"{_arch}_{_way}", zoo.Timm(f"{_arch}.fb_in1k"), _transform, _normalization, "standard")
         )
+    registry.add_group(f"deit_{_size}", [f"deit_{_size}_patch16_224_{_way}" for _way in _WAYS], kind="models")

@@ -33,3 +33,9 @@ for _name, _arch, _file in (
             *([zoo.PUBLISHED] if _arch == "resnet50" else []),
         )
     )
+
+# Short names, for a command line.
+registry.add_group("resnet50_in", ["resnet50"], kind="models")
+registry.add_group("resnet50_sin", ["resnet50_trained_on_SIN"], kind="models")
+registry.add_group("resnet50_sin_in", ["resnet50_trained_on_SIN_and_IN"], kind="models")
+registry.add_group("shape_resnet", ["resnet50_trained_on_SIN_and_IN_then_finetuned_on_IN"], kind="models")

@@ -52,6 +52,7 @@ class Context:
     setting: str | None = None
     aggregation: str | None = None
     models: tuple[str, ...] = ()
+    checkpoint_dir: str | None = None
 
     @cached_property
     def store(self) -> Store:

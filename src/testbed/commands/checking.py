@@ -13,7 +13,7 @@ from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.metrics.estimate import Estimate
-    from testbed.studies.references.diagnose import Diagnosis
+    from testbed.studies.references.diagnose import Diagnosis, Guess
     from testbed.studies.references.table import Check, Reference
 
 _CHECK_COLUMNS = ["model", "eval_setting", "metric", "measured", "expected", "difference", "tolerance", "verdict"]
@@ -227,14 +227,32 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
         if f.error:
             rows.append([f.title, *("" for _ in metrics), "", "", f"not tried: {f.error}"])
             continue
-        guesses = [f.guesses[m] for m in metrics]
-        cells = [f"{g.value:.1f}" + (f" ± {g.margin:.1f}" if g.margin else "") for g in guesses]
-        rows.append([f.title, *cells, f"{f.images:,}", f"{100 * f.left:.0f} %", "explains it" if f.explains else ""])
+        cells = [_guess(f.guesses[m]) for m in metrics]
+        rows.append([f.title, *cells, f"{f.images:,}", f"{100 * f.left:.0f} %", f.verdict])
     click.echo(text_table(rows, ["what was changed", *metrics, "images", "difference left", ""]))
-    if diagnosis.likely:
-        click.echo(f"Most likely cause: {diagnosis.likely[0].title}.")
-    else:
-        click.echo("None of these explains the published numbers: compare the weights and the images themselves.")
+    click.echo(_conclusion(diagnosis))
+
+
+def _guess(guess: Guess) -> str:
+    """`23.9`, or with its interval `23.9 [21.0, 26.4]` where not all images were tried."""
+    width = guess.high - guess.low
+    if width < 1e-9:
+        return f"{guess.value:.1f}".removesuffix(".0")
+    digits = 1 if width < 20 else 0  # counts of images need no fractions
+    return f"{guess.value:.{digits}f} [{guess.low:.{digits}f}, {guess.high:.{digits}f}]"
+
+
+def _conclusion(diagnosis: Diagnosis) -> str:
+    likely, undecided = ([f.title for f in found] for found in (diagnosis.likely, diagnosis.undecided))
+    tried = min((f.images for f in diagnosis.findings if not f.error), default=0)
+    more = f"--diagnose-images {min(4 * tried, diagnosis.n_all)}"
+    if likely:
+        others = [*likely[1:], *undecided]
+        rest = [f"These images do not rule out, {more} may:", *others] if others else []
+        return "\n  ".join([f"Most likely cause: {likely[0]}.", *rest])
+    if undecided:
+        return "\n  ".join([f"Undecided, more images needed ({more}). Each of these may be the cause:", *undecided])
+    return "None of these explains the published numbers: compare the weights and the images themselves."
 
 
 ACTIONS = (
@@ -266,7 +284,7 @@ ACTIONS = (
             (
                 "diagnose-images",
                 "N",
-                "Images on which --check-references looks for causes; 0 looks for none.  [default: 320]",
+                "Images on which --check-references looks for causes, at least 64; 0 looks for none.  [default: 320]",
             ),
         ),
     ),

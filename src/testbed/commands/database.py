@@ -6,7 +6,18 @@ from typing import Any
 
 import click
 
-from testbed.commands import auditing, checking, downloading, exchanging, groups, listing, managing, measuring, reading
+from testbed.commands import (
+    auditing,
+    checking,
+    downloading,
+    exchanging,
+    groups,
+    listing,
+    managing,
+    measuring,
+    reading,
+    validating,
+)
 from testbed.commands.action import Action, Context, Option
 from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
 
@@ -18,6 +29,7 @@ ACTIONS: tuple[Action, ...] = (
     *managing.ACTIONS,
     *exchanging.ACTIONS,
     *checking.ACTIONS,
+    *validating.ACTIONS,
     *listing.ACTIONS,
     *reading.ACTIONS,
     *groups.ACTIONS,
@@ -28,7 +40,8 @@ SHARED_OPTIONS: tuple[Option, ...] = (
     (
         "data-root",
         "DIR...",
-        "Folders with datasets, for --download, --audit-data, --check-references and --import-logits.  "
+        "Folders with datasets, for --download, --audit-data, --check-references, --validate-shape-bias and "
+        "--import-logits.  "
         "[default: $TESTBED_DATA or ./data]",
     ),
     (
@@ -47,6 +60,12 @@ SHARED_OPTIONS: tuple[Option, ...] = (
         "NAME",
         "From 1000 classes to 16 categories: mean, sum or max; for --export-decisions and --compare-people.  "
         "[default: mean]",
+    ),
+    (
+        "checkpoint-dir",
+        "DIR",
+        "Folder of weights files, for --download-weights and --validate-shape-bias: searched first, and written to.  "
+        "[default: $TESTBED_WEIGHTS or results/weights]",
     ),
     ("models", "GLOB...", "Only these models, for --export-decisions, --compare-people and --check-references."),
 )
@@ -112,6 +131,7 @@ def main(
     setting: str | None,
     aggregation: str | None,
     models: tuple[str, ...],
+    checkpoint_dir: str | None,
     **by_action: Any,
 ) -> None:
     """Query and manage the results database. Several flags may be given at once; they run in the order shown."""
@@ -128,6 +148,7 @@ def main(
         setting=setting,
         aggregation=aggregation,
         models=models,
+        checkpoint_dir=checkpoint_dir,
     )
     # What click passes for a flag that is not given depends on its kind.
     chosen = [action for action in ACTIONS if by_action[_parameter(action.flag)] not in (None, False, ())]

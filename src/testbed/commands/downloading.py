@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from testbed.commands.action import Action, Context
-from testbed.errors import DataError, TestbedError, UnknownName
+from testbed.errors import DataError, ModelError, UnknownName
 
 if TYPE_CHECKING:
     from testbed.data.download import Download
     from testbed.data.samples import Dataset
+    from testbed.models.weights import Published
 
 _INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C: 128 + SIGINT
 
@@ -30,21 +33,41 @@ def download(context: Context, names: Sequence[str]) -> None:
     wanted, by_hand = _needed(context, names, roots)
     for instruction in by_hand:
         click.echo(instruction, err=True)
-    for item in wanted:
-        click.echo(item.describe())
+
+    def fetch_item(item: Download) -> None:
+        _tell(context, item.describe())
         with _resumable():
             places = install(item, roots[0])
-        click.echo(f"{item.name}: in {', '.join(str(p) for p in places)}")
-        _say_next(item, places)
+        _tell(context, f"{item.name}: in {', '.join(str(p) for p in places)}")
+        if item.then and places:
+            _tell(context, f"{item.name}: now `{item.then.format(place=shlex.quote(str(places[0])))}`")
         if any(file.checksum is None for file in item.files):
-            click.echo(f"{item.name}: no checksum is published, so the files could not be checked")
+            _tell(context, f"{item.name}: no checksum is published, so the files could not be checked")
+
+    failed = _each({item.name: partial(fetch_item, item) for item in wanted})
     if by_hand:
-        raise DataError(f"{len(by_hand)} data set(s) must be got by hand, as told above")
+        failed.append(f"{len(by_hand)} data set(s) must be got by hand, as told above")
+    if failed:
+        raise DataError("; ".join(failed))
 
 
-def _say_next(item: Download, places: Sequence[Path]) -> None:
-    if item.then and places:
-        click.echo(f"{item.name}: now `{item.then.format(place=shlex.quote(str(places[0])))}`")
+def _tell(context: Context, text: str) -> None:
+    """What happens, on standard error where standard output is for a program to read."""
+    click.echo(text, err=context.style != "table")
+
+
+def _each(downloads: Mapping[str, Callable[[], None]]) -> list[str]:
+    """Run every download. One that fails is told, and does not stop the others; returns what to end with then."""
+    failed = 0
+    for name, fetch_it in downloads.items():
+        try:
+            fetch_it()
+        except (DataError, ModelError) as error:
+            if len(downloads) == 1:
+                raise  # it is the only line then
+            failed += 1
+            click.echo(f"{name}: {error}", err=True)
+    return [f"{failed} of {len(downloads)} downloads failed, as told above"] if failed else []
 
 
 def _needed(context: Context, names: Sequence[str], roots: Sequence[Path]) -> tuple[list[Download], list[str]]:
@@ -105,20 +128,56 @@ def _by_hand(dataset: Dataset, root: Path) -> str:
 
 
 def download_weights(context: Context, names: Sequence[str]) -> None:
+    """Fetch weights of models, groups, tags, patterns or files; one that cannot be had does not stop the others."""
+    from testbed.entries.registry import registry_folders
+    from testbed.models import weights
+
+    use_weights_folder(context)
+    published = weights.read_published(registry_folders(context.registry_folders))
+    models = dict.fromkeys(model for word in names for model in weights_models(context, word, published))
+    failed = _each({name: partial(_fetch_weights, context, name, published.get(name)) for name in models})
+    if failed:
+        raise DataError("; ".join(failed))
+
+
+def _fetch_weights(context: Context, name: str, weights_file: Published | None) -> None:
+    from testbed.models import weights
+
+    if weights_file is None:
+        raise ModelError(f"the weights of '{name}' have no published address here: put a file into {_folder()}")
+    _tell(context, f"{name}: {weights_file.file} from {weights_file.remote.host}, licence: {weights_file.licence}")
+    with _resumable():
+        path = weights.download(weights_file)
+    _tell(context, f"{name}: in {path}")
+    if weights_file.remote.checksum is None:
+        _tell(context, f"{name}: no checksum is published, so the file could not be checked")
+
+
+def fetch_weights_of(context: Context, models: Sequence[str]) -> dict[str, str]:
+    """Fetch what has an address. Returns model -> why its weights could not be had, in one line."""
     from testbed.entries.registry import registry_folders
     from testbed.models import weights
 
     published = weights.read_published(registry_folders(context.registry_folders))
-    for name in [model for word in names for model in _models(context, word, published)]:
-        weights_file = published.get(name)
-        if weights_file is None:
-            raise TestbedError(f"the weights of '{name}' have no published address here: put a file into {_folder()}")
-        click.echo(f"{name}: {weights_file.file} from {weights_file.remote.host}, licence: {weights_file.licence}")
-        with _resumable():
-            path = weights.download(weights_file)
-        click.echo(f"{name}: in {path}")
-        if weights_file.remote.checksum is None:
-            click.echo(f"{name}: no checksum is published, so the file could not be checked")
+    dead: dict[str, str] = {}  # by file: several models may have the same
+    for name in models:
+        if name not in published or published[name].file in dead:
+            continue  # a model without an address brings its weights by itself
+        try:
+            if weights.find_local(published[name].file) is None:
+                _fetch_weights(context, name, published[name])
+        except DataError as error:
+            dead[published[name].file] = str(error)
+    return {name: dead[published[name].file] for name in models if name in published and published[name].file in dead}
+
+
+def use_weights_folder(context: Context) -> None:
+    """--checkpoint-dir goes before the other weights folders, in this process and in the workers it starts."""
+    from testbed.models.weights import WEIGHTS_VARIABLE
+
+    if context.checkpoint_dir:
+        others = os.environ.get(WEIGHTS_VARIABLE)
+        os.environ[WEIGHTS_VARIABLE] = os.pathsep.join([context.checkpoint_dir, *([others] if others else [])])
 
 
 def _folder() -> str:
@@ -127,10 +186,13 @@ def _folder() -> str:
     return f"{weights.folders()[0]} (the first folder of {weights.WEIGHTS_VARIABLE})"
 
 
-def _models(context: Context, name: str, published: dict[str, Any]) -> list[str]:
-    """The model itself, or the members of a group, tag or pattern whose weights have an address."""
+def weights_models(context: Context, name: str, published: Mapping[str, Published]) -> list[str]:
+    """The model itself, those with a file of this name, or the members of a group, tag or pattern with an address."""
     if name in published:
         return [name]
+    of_file = [model for model, weights_file in published.items() if weights_file.file == name]
+    if of_file:
+        return of_file
     members = context.registry.expand_models([name])
     # Where no member has an address, the first one is kept: the caller's error message then names a model.
     return [m for m in members if m in published] or members[:1]

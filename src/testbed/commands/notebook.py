@@ -121,6 +121,7 @@ def predict(
     RunOptions: batch_size, limit, workers, seed, ...
     """
     from testbed.data.locate import data_roots
+    from testbed.engine.devices import usable_device
     from testbed.engine.predict import predict_all
     from testbed.models.classifier import LoadedModel
     from testbed.options import RunOptions
@@ -139,7 +140,7 @@ def predict(
     except TypeError as error:
         raise EntryError(f"testbed.predict: {error}") from error
     with modes_kept([model]):
-        return predict_all(LoadedModel(entry, device, run), setting, run)
+        return predict_all(LoadedModel(entry, usable_device(device), run), setting, run)
 
 
 def results(

@@ -54,6 +54,11 @@ class StandardTransform:
             return self
         return StandardTransform(_pair(self.img_crop_size), None, self.interpolation)
 
+    def usual(self) -> StandardTransform:
+        """The usual preparation of ImageNet classifiers for the same input size: 256 and 224 for one of 224 pixels."""
+        height, width = _pair(size) if (size := self.img_crop_size or self.img_resize_size) else (224, 224)
+        return StandardTransform(int(min(height, width) * 256 / 224), (height, width), self.interpolation)
+
     def _resized(self, image: Any) -> Any:
         from PIL import Image
 

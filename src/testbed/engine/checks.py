@@ -31,7 +31,7 @@ def look_over_setting(
         rows = setting.rows(samples).indices
     findings = look_over(samples, expected_classes(registry, name), rows, part)
     ids = samples.ids if rows is None else [samples.ids[i] for i in rows]
-    absent = [] if part else _absent(setting, ids)
+    absent = [] if part else absent_categories(setting.metrics_fn, ids)
     return replace(findings, problems=(*findings.problems, *absent), unusable=unusable_names(setting.metrics_fn, ids))
 
 
@@ -48,9 +48,9 @@ def unusable_names(metrics_fn: object, image_paths: Sequence[str]) -> str:
     return f"expected {expected}, got {len(misnamed)} of {len(image_paths)} others: {some_of(misnamed)}"
 
 
-def _absent(setting: EvalSetting, image_paths: Sequence[str]) -> list[str]:
+def absent_categories(metrics_fn: object, image_paths: Sequence[str]) -> list[str]:
     """A warning that names the categories of the metric that have no picture."""
-    absent = setting.metrics_fn.absent(image_paths) if hasattr(setting.metrics_fn, "absent") else []
+    absent = metrics_fn.absent(image_paths) if hasattr(metrics_fn, "absent") else []
     return [f"no picture of {some_of(absent)}"] if absent else []
 
 

@@ -28,6 +28,21 @@ def chosen_devices(gpus: Sequence[str] = ()) -> list[str]:
     return devices
 
 
+def usable_device(device: object) -> str:
+    """A device that was named in Python (`"cuda"`, `"cuda:1"`, `"cpu"`, a torch.device), if torch can use it here."""
+    import torch
+
+    try:
+        named = torch.device(str(device))
+    except RuntimeError:
+        raise TestbedError(f"device: expected cpu, cuda or cuda:NUMBER, got {str(device)!r}") from None
+    if named.type == "cuda" and (named.index or 0) >= _gpu_count():
+        raise TestbedError(
+            f"device {str(device)!r}: this machine has {_gpu_count()} GPU(s) that torch can use; take device='cpu'"
+        )
+    return f"cuda:{named.index or 0}" if named.type == "cuda" else str(named)
+
+
 def _gpu_count() -> int:
     import torch
 

@@ -39,6 +39,7 @@ class Pair:
     asked: bool = True  # False for a parent that is run only because a derived setting needs it
     error: str = ""
     warning: str = ""
+    data_warning: str = ""  # the part of it that is about the images, and the same for every model
     reason: str = ""  # why a stored result is made again
     replaces: int | None = None  # the evaluation that stood when the plan was made
 
@@ -100,6 +101,13 @@ class Plan:
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             told.append(f"{setting}: run again for {', '.join(names[:_NAMED])}{more}: {reason}")
         return told
+
+    def warned(self) -> list[str]:
+        """What is wrong with the data of settings that are to be run: a line for each, before the work begins."""
+        lines = (
+            f"warning: {pair.setting.name}: {pair.data_warning}" for pair in self.having("run") if pair.data_warning
+        )
+        return list(dict.fromkeys(lines))
 
     def estimated_seconds(self, speeds: dict[str, float]) -> float | None:
         """From stored throughput; None where none of the models has been run before."""
@@ -333,8 +341,9 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataT
         told = findings[setting.name]
         lacking = f"the model lacks {missing} of the setting's classes, which are never predicted" if missing else ""
         size = _unexpected_size(setting, pair.n_images, options)
-        warnings = [size, *told.problems, *told.notes, lacking, doubtful_attack(pair.model, setting)]
-        pair.warning = "; ".join(text for text in warnings if text)
+        doubts = [text for text in (size, *told.problems) if text]
+        more = [text for text in (*told.notes, lacking, doubtful_attack(pair.model, setting)) if text]
+        pair.data_warning, pair.warning = "; ".join(doubts), "; ".join([*doubts, *more])
 
 
 def _unexpected_size(setting: EvalSetting, n_images: int, options: RunOptions) -> str:

@@ -58,7 +58,7 @@ def run_evaluations(
     """
     plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
     report = Report(plan)
-    for note in () if quiet else (*plan.made_again(), *plan.notes):
+    for note in () if quiet else (*plan.made_again(), *plan.notes, *plan.warned()):
         print(note, file=sys.stderr, flush=True)
     done = {(p.stored_model, p.setting.name, p.setting.version) for p in plan.having("done")}
     store.clear_failures(done, options.variant)

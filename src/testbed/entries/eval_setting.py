@@ -25,6 +25,9 @@ _INHERITED = (
 )
 
 
+_RESIZES = ("whole", "256/224")
+
+
 @dataclass(frozen=True)
 class EvalSetting:
     """One way to test a classifier. It needs a dataset, or another setting as `logits_from` or `images_from`."""
@@ -50,7 +53,9 @@ class EvalSetting:
     tags: tuple[str, ...] = ()
     version: int = 1  # raise it when images, noise or metrics change; results of two versions are never mixed
     controls: tuple[str, ...] = ()  # settings that are run with this one, since its numbers need them for comparison
-    resize: str | None = None  # "whole": the whole picture is resized to the model's input size; nothing is cropped
+    # In place of the model's own resize and crop. "whole": the whole picture at the model's input size, nothing is
+    # cropped; "256/224": the shorter side to 256/224 of the input size, then the centre.
+    resize: str | None = None
     # ---- what it takes from another setting ----
     logits_from: str | None = None  # reads rows and columns of that setting's stored logits; no forward pass
     images_from: str | None = None  # the same images, with a forward pass of its own
@@ -77,8 +82,8 @@ class EvalSetting:
         check_count(owner, "version", self.version)
         if self.transform is not None and not callable(self.transform):
             raise EntryError(f"{owner}: transform must be callable, got {self.transform!r}")
-        if self.resize not in (None, "whole"):
-            raise EntryError(f"{owner}: resize must be 'whole' or None, got {self.resize!r}")
+        if self.resize not in (None, *_RESIZES):
+            raise EntryError(f"{owner}: resize must be {' or '.join(map(repr, _RESIZES))} or None, got {self.resize!r}")
         self._check_indices(owner)
         arguments = {}
         for kind in ("perturbation_fn_cpu", "perturbation_fn_gpu", "metrics_fn", "probe"):
@@ -152,13 +157,13 @@ class EvalSetting:
     def transforms_for(self, model: Model) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
         """The transforms before any perturbation, in order: this setting's, then the model's."""
         own = model.transform
-        if self.resize == "whole" and own is not None:
+        if self.resize is not None and own is not None:
             if not isinstance(own, StandardTransform):
                 raise EntryError(
-                    f"'{self.name}' shows whole pictures at the model's input size: expected a StandardTransform "
+                    f"'{self.name}' shows pictures at the model's input size: expected a StandardTransform "
                     f"that tells it, the transform of '{model.name}' is {type(own).__name__}"
                 )
-            own = own.whole()
+            own = own.whole() if self.resize == "whole" else own.usual()
         return self.transform, own
 
     def over(self, parent: EvalSetting) -> EvalSetting:

@@ -109,7 +109,7 @@ def decisions(
 
 # 0001_cop_dnn_c50_cat_10_n02124075_10976.png: trial, experiment, observer, condition, category, ..., picture
 _TRIAL = re.compile(r"\d+_[^_]+_[^_]+_(?P<condition>[^_]+)_(?P<category>[a-z]+)_\d+_(?P<picture>.+)")
-_CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+\.\w+")
+_CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+\.png")
 _ONLY_CONDITION = "0"  # the condition of sets that have only one
 
 
@@ -232,6 +232,11 @@ class Accuracy16:
         """The accuracy over the conditions that count, with one aggregation."""
         truth, condition = _asked(image_paths)
         return self._counted(decide(logits, aggregation) == truth, condition)
+
+    def outcomes(self, logits: np.ndarray, image_paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(number of the condition, whether the category was named) of each picture."""
+        truth, condition = _asked(image_paths)
+        return np.unique(condition, return_inverse=True)[1], decide(logits) == truth
 
     def _counted(self, correct: np.ndarray, condition: np.ndarray) -> dict[str, Estimate]:
         kept = np.array([not self.conditions or c in self.conditions for c in condition.tolist()], dtype=bool)

@@ -82,6 +82,7 @@ class CueConflict:
 
     conditions: tuple[str, ...] = ()  # as in Accuracy16; empty: all trials count
     targets_are = OWN
+    published = 1280  # stimuli
     names = "stimuli named SHAPE7-TEXTURE1.png in a folder SHAPE, both among the 16 categories"
 
     def misnamed(self, image_paths: Sequence[str]) -> list[str]:
@@ -103,6 +104,12 @@ class CueConflict:
     ) -> dict[str, Estimate]:
         """The pooled bias and its counts, with one aggregation."""
         return count_metrics(cue_counts(decide(logits, aggregation), *cues(image_paths)))
+
+    def outcomes(self, logits: np.ndarray, image_paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(whether the cues differ, decision for the shape 2, the texture 1 or neither 0) of each stimulus."""
+        shapes, textures = cues(image_paths)
+        decided = decide(logits)
+        return shapes != textures, np.where(decided == shapes, 2, np.where(decided == textures, 1, 0))
 
 
 def cues(image_paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

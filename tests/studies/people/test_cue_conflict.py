@@ -12,6 +12,9 @@ from torchvision import transforms as T
 import testbed
 from testbed.metrics.categories16 import NAMES, SIXTEEN
 
+# The stimuli of these tests are fewer than the published ones, which is warned of.
+pytestmark = pytest.mark.filterwarnings("ignore:.*expected 1280 images:UserWarning")
+
 STIMULI = [f"{shape}/{shape}1-{texture}2.png" for shape in NAMES[:5] for texture in NAMES[:5]]
 MEAN, STD = [0.4, 0.5, 0.6], [0.2, 0.3, 0.25]
 PROCESSOR = T.Compose([T.Resize(18), T.CenterCrop(16), T.ToTensor(), T.Normalize(MEAN, STD)])

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from typing import Any
 
 from testbed.data.folders import StandardDataset
+from testbed.data.transforms import StandardTransform
+from testbed.engine.devices import usable_device
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.errors import DataError, EntryError
@@ -28,7 +31,9 @@ class CueConflictEvaluator:
 
     `processor` is the model's torchvision transform or Hugging Face image processor. Its mean, std and input size are
     used, but not its resize and crop: the stimuli are 224 x 224 and shown whole, as in texture-vs-shape and
-    model-vs-human. A processor that cannot be read as data (any other function from a PIL image to a tensor) is called
+    model-vs-human. `resize=256, crop=224` shows them as ImageNet photographs are usually shown, for comparison.
+
+    A processor that cannot be read as data (any other function from a PIL image to a tensor) is called
     unchanged, and `preprocessing` in the results says so.
     """
 
@@ -41,6 +46,9 @@ class CueConflictEvaluator:
         batch_size: int = 32,
         num_workers: int = 2,
         aggregation: str = "mean",
+        *,
+        resize: int | None = None,
+        crop: int | None = None,
     ) -> None:
         if not callable(model):
             raise EntryError(f"CueConflictEvaluator: expected a torch module as model, got {type(model).__name__}")
@@ -54,13 +62,23 @@ class CueConflictEvaluator:
                 "CueConflictEvaluator: expected a torchvision transform or a Hugging Face image processor, "
                 f"got {type(processor).__name__}"
             )
+        if (resize is None) != (crop is None):
+            raise EntryError(f"CueConflictEvaluator: give both resize and crop or neither, got {resize!r} and {crop!r}")
+        if resize is not None and preprocessing is None:
+            raise EntryError(
+                "CueConflictEvaluator: resize and crop need a torchvision transform or a Hugging Face image processor; "
+                f"a {type(processor).__name__} is called as it is"
+            )
         self.aggregation = aggregation
-        self._device = "cuda:0" if str(device) == "cuda" else str(device)
+        self._device = usable_device(device)
         self._workers = max(1, num_workers)
         self._network = model
+        transform = processor if preprocessing is None else preprocessing.transform
+        if resize is not None:
+            transform = StandardTransform(resize, crop, transform.interpolation)
         self._model = Model(
             name=type(model).__name__,
-            transform=processor if preprocessing is None else preprocessing.transform,
+            transform=transform,
             normalization=None if preprocessing is None else preprocessing.normalization,
             classifier_loader=lambda: model,
             eval_batch_size=batch_size,
@@ -69,7 +87,7 @@ class CueConflictEvaluator:
             name=_SETTING,
             dataset=StandardDataset(path=cue_conflict_path),
             metrics_fn=CueConflict(),
-            resize="whole" if preprocessing is not None else None,
+            resize="whole" if preprocessing is not None and resize is None else None,
         )
 
     def evaluate(self, verbose: bool = True) -> dict[str, Any]:
@@ -89,15 +107,21 @@ class CueConflictEvaluator:
         return results
 
     def _outputs(self) -> Outputs:
-        from testbed.engine.checks import unusable_names
+        from testbed.engine.checks import absent_categories, unusable_names
         from testbed.engine.predict import predict_all
         from testbed.models.classifier import LoadedModel
         from testbed.options import RunOptions
 
         assert self._setting.dataset is not None
-        unusable = unusable_names(self._setting.metrics_fn, self._setting.dataset.open([]).ids)
+        ids = self._setting.dataset.open([]).ids
+        unusable = unusable_names(self._setting.metrics_fn, ids)
         if unusable:
             raise DataError(f"{self._setting.dataset.describe()}: {unusable}")
+        doubts = absent_categories(self._setting.metrics_fn, ids)
+        if len(ids) != CueConflict.published:
+            doubts.insert(0, f"expected {CueConflict.published} images, found {len(ids)}")
+        if doubts:
+            warnings.warn(f"{self._setting.dataset.describe()}: {'; '.join(doubts)}", stacklevel=3)
         options = RunOptions(cache_gb=0, workers=self._workers)
         return predict_all(LoadedModel(self._model, self._device, options), self._setting, options)
 
@@ -129,6 +153,7 @@ def report(results: dict[str, Any]) -> str:
     lines = {
         "Shape correct": results["shape_correct"],
         "Texture correct": results["texture_correct"],
+        "Both correct": results["both_correct"],
         "Neither correct": results["neither_correct"],
         "Total evaluated": results["total_evaluated"],
     }

@@ -50,8 +50,8 @@ def trials_of(
         yield Trial("normalisation", change, replace(model, normalization=normalization), setting)
     transform = setting.transforms_for(model)[1]
     if isinstance(model.transform, StandardTransform) and isinstance(transform, StandardTransform):
-        for change, other in _geometries(model.transform, setting):
-            # resize="whole" would replace the transform that is tried, so it is switched off.
+        for change, other in _geometries(model.transform, transform, setting):
+            # setting.resize would replace the transform that is tried, so it is switched off.
             yield Trial("resize and crop", change, replace(model, transform=other), replace(setting, resize=None))
         # Interpolation matters only where pictures are resized.
         if not _fits(setting, transform, roots):
@@ -76,13 +76,14 @@ def _normalisations(model: Model) -> Iterator[tuple[str, StandardNormalization |
         yield f"{space} instead of {own.input_space}", replace(own, input_space=space)
 
 
-def _geometries(own: StandardTransform, setting: EvalSetting) -> Iterator[tuple[str, StandardTransform]]:
+def _geometries(
+    own: StandardTransform, used: StandardTransform, setting: EvalSetting
+) -> Iterator[tuple[str, StandardTransform]]:
     """Other transforms to the same input size.
 
     For a setting that shows whole pictures the model's own resize and crop is tried, since it is the usual mistake.
     """
     crop = own.img_crop_size
-    used = own.whole() if setting.resize == "whole" else own
     tried = [used]
     candidates = [("the whole picture, nothing cropped", own.whole()), (_described(own), own)]
     if isinstance(crop, int) and setting.resize is None:
