@@ -39,8 +39,7 @@ def download(context: Context, names: Sequence[str]) -> None:
         with _resumable():
             places = install(item, roots[0])
         _tell(context, f"{item.name}: in {', '.join(str(p) for p in places)}")
-        if item.then and places:
-            _tell(context, f"{item.name}: now `{item.then.format(place=shlex.quote(str(places[0])))}`")
+        _say_next(item, places)
         if any(file.checksum is None for file in item.files):
             _tell(context, f"{item.name}: no checksum is published, so the files could not be checked")
 
@@ -49,6 +48,11 @@ def download(context: Context, names: Sequence[str]) -> None:
         failed.append(f"{len(by_hand)} data set(s) must be got by hand, as told above")
     if failed:
         raise DataError("; ".join(failed))
+
+
+def _say_next(item: Download, places: Sequence[Path]) -> None:
+    if item.then and places:
+        click.echo(f"{item.name}: now `{item.then.format(place=shlex.quote(str(places[0])))}`")
 
 
 def _tell(context: Context, text: str) -> None:
