@@ -99,4 +99,6 @@ class RepVGG(nn.Module):
 
 
 def _stage(block, channels_in, channels, blocks, stride):
-    return nn.Sequential(block(channels_in, channels, stride), *(block(channels, channels, 1) for _ in range(blocks - 1)))
+    return nn.Sequential(
+        block(channels_in, channels, stride), *(block(channels, channels, 1) for _ in range(blocks - 1))
+    )

@@ -87,7 +87,9 @@ def test_classes_in_another_order_are_told_from_pictures_that_say_nothing():
         assert "no other order of the classes does better" in told
         assert "unlike those that the model was trained on" in told
     # Two images of a class cannot tell.
-    assert "probably in another order" in near_chance(setting(), labels[::10], 10, {"top1": share(5, 60)}, mistaken[::10])
+    assert "probably in another order" in near_chance(
+        setting(), labels[::10], 10, {"top1": share(5, 60)}, mistaken[::10]
+    )
 
 
 def test_expected_classes_are_those_a_setting_promises():

@@ -44,7 +44,9 @@ FORMS = (
 )
 # Where these folders are looked for below a data root.
 FOLDERS = {
-    data: tuple(f"{above}{form.folder}" for form in FORMS if form.folder.startswith(start) for above in ("", f"{data}/"))
+    data: tuple(
+        f"{above}{form.folder}" for form in FORMS if form.folder.startswith(start) for above in ("", f"{data}/")
+    )
     for data, start in (("cifar10", "cifar-10-"), ("cifar100", "cifar-100-"))
 }
 
