@@ -3,9 +3,8 @@
 Both are read as published (the Python or the binary batches, torchvision's folder) or from an .npz file.
 """
 
-from testbed.data.cifar_files import FOLDERS
-
 from testbed import ArrayDataset
+from testbed.data.cifar_files import FOLDERS
 
 NPZ = "as an .npz file with `images` (n, 32, 32, 3) uint8 and `labels`"
 

@@ -1,4 +1,4 @@
-"""What the brief of the label-free baselines lets one do, tried here: one test for each row of docs/briefs/label-free.md."""
+"""What one can do with the brief of the label-free baselines: one test for each row of docs/briefs/label-free.md."""
 
 import csv
 import hashlib
@@ -319,7 +319,7 @@ def test_cifar10_1_its_corruptions_and_meta_sets_are_registered():
 
 
 def resnet_parameters(depth, classes):
-    """In closed form: convolutions, two numbers per channel of a batch norm, shortcuts of stages 2 and 3, last layer."""
+    """Convolutions, two numbers per channel of a batch norm, shortcuts of stages 2 and 3, last layer."""
     n = (depth - 2) // 6
     total, before = 9 * 3 * 16 + 2 * 16, 16
     for channels in (16, 32, 64):

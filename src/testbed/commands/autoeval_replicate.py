@@ -27,6 +27,7 @@ from testbed.studies.labelfree.replication import (
 )
 
 if TYPE_CHECKING:
+    from testbed.data.samples import Dataset
     from testbed.entries.registry import Registry
     from testbed.options import RunOptions
     from testbed.store.database import Store
@@ -125,11 +126,12 @@ def _prepare(
     layout, entries = Layout.of(folder), load_registry(registry)
     # CIFAR-10 itself lies beside the sets, or where other data is.
     beside = sorted({str(path.parent) for path in folder.rglob(_BATCHES) if path.is_dir()})
-    roots = [Path(root) for root in (folder, *beside)] + data_roots(data_root)
+    roots = [folder, *map(Path, beside), *data_roots(data_root)]
+    images = _images(entries, TEST)
     try:
-        entries.runnable(TEST).dataset.stamp(roots)
+        images.stamp(roots)
     except DataError as error:
-        raise with_hint(error, entries.runnable(TEST).dataset, registry_folders(registry)) from error
+        raise with_hint(error, images, registry_folders(registry)) from error
     store = open_store(db, create=True)
     options = RunOptions(
         data_roots=tuple(map(str, roots)),
@@ -144,9 +146,15 @@ def _prepare(
 
 def _is_there(entries: Registry, setting: str, roots: Sequence[Path]) -> bool:
     try:
-        return bool(entries.runnable(setting).dataset.stamp(roots))
+        return bool(_images(entries, setting).stamp(roots))
     except DataError:
         return False
+
+
+def _images(entries: Registry, setting: str) -> Dataset:
+    dataset = entries.runnable(setting).dataset
+    assert dataset is not None
+    return dataset
 
 
 def _fetch_weights(work: _Work) -> None:
@@ -261,7 +269,7 @@ def _rendered(cells: Sequence[Cell], published: Published, remarks: Sequence[str
 
 def _grid(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
     """A row for each method; where it was published, three: here, published and the difference."""
-    columns = list(dict.fromkeys(cell.column for cell in cells if cell.column != OVERALL)) + [OVERALL]
+    columns = [*dict.fromkeys(cell.column for cell in cells if cell.column != OVERALL), OVERALL]
     rows = []
     for method in dict.fromkeys(cell.method for cell in cells):
         own = {cell.column: cell for cell in cells if cell.method == method}

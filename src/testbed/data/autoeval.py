@@ -3,8 +3,8 @@
     ROOT/train_data/new_data_000.npy, new_data_001.npy, ... with one labels.npy for all
     ROOT/<group>/<set>/data.npy and labels.npy
 
-A set is named by its path without `.npy`. Its group is the folder it lies in; a folder of the CIFAR family that is a set
-itself (cifar-10.1/data.npy) is a group of its own.
+A set is named by its path without `.npy`. Its group is the folder it lies in; a folder of the CIFAR family that is a
+set itself (cifar-10.1/data.npy) is a group of its own.
 """
 
 from __future__ import annotations

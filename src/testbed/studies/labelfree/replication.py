@@ -130,7 +130,7 @@ def compared(estimates: Sequence[SetEstimate], published: Published) -> list[Cel
             for column in columns:
                 part = [e for e in own if column in (OVERALL, column_of(e.group))]
                 if part:
-                    rmse = errors([e.value for e in part], [e.accuracy for e in part]).rmse
+                    rmse = errors([e.value for e in part], [float(e.accuracy or 0) for e in part]).rmse
                     there = table.rmse.get((title, column)) if table else None
                     cells.append(Cell(model, title, column, len(part), rmse, there))
     return cells
