@@ -606,3 +606,11 @@ def test_requirements_are_one_file():
     lines = (PROJECT / "requirements.txt").read_text().splitlines()
     assert {"torch", "torchvision", "numpy", "scipy"} <= {line.partition(">=")[0] for line in lines}
     assert "-e ." in lines  # `pip3 install -r requirements.txt` installs the testbed itself too
+
+
+def test_every_row_of_the_page_names_a_test_of_this_file():
+    page = (PROJECT / "docs" / "briefs" / "label-free.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    named = [line.rpartition("`test_")[2].rstrip("` |") for line in rows]
+    assert len(rows) >= 25
+    assert [name for name in named if f"test_{name}" not in globals()] == []
