@@ -64,7 +64,7 @@ class _Work:
     models: list[str]
     layout: Layout
     training_images: str  # the setting that heads are trained on and Frechet distances are measured from
-    gpus: tuple[str, ...]
+    devices: list[str]
 
 
 def replicate(
@@ -119,11 +119,13 @@ def _prepare(
 ) -> _Work:
     from testbed.data.download import with_hint
     from testbed.data.locate import data_roots
+    from testbed.engine.devices import chosen_devices
     from testbed.entries.registry import load_registry, registry_folders
     from testbed.options import RunOptions
     from testbed.store.opening import open_store
 
-    layout, entries = Layout.of(folder), load_registry(registry)
+    layout, entries, devices = Layout.of(folder), load_registry(registry), chosen_devices(gpus)
+    names = entries.expand_models(models)
     # CIFAR-10 itself lies beside the sets, or where other data is.
     beside = sorted({str(path.parent) for path in folder.rglob(_BATCHES) if path.is_dir()})
     roots = [folder, *map(Path, beside), *data_roots(data_root)]
@@ -141,7 +143,7 @@ def _prepare(
         checkpoint=checkpoint,
     )
     training_images = TRAINING if _is_there(entries, TRAINING, roots) else TEST
-    return _Work(entries, store, options, entries.expand_models(models), layout, training_images, gpus)
+    return _Work(entries, store, options, names, layout, training_images, devices)
 
 
 def _is_there(entries: Registry, setting: str, roots: Sequence[Path]) -> bool:
@@ -166,19 +168,22 @@ def _fetch_weights(work: _Work) -> None:
     for name in work.models if work.options.checkpoint is None else ():
         if name in published and weights.find_local(published[name].file, name) is None:
             click.echo(f"{name}: fetching {published[name].file} from {published[name].remote.host}", err=True)
-            weights.download(published[name])
+            try:
+                weights.download(published[name])
+            except DataError as error:
+                place = f"{weights.folders()[0]} (or a folder of {weights.WEIGHTS_VARIABLE})"
+                raise DataError(f"{error}. Or put the file into {place}") from error
 
 
 def _train_heads(work: _Work, **given: Any) -> None:
     """Heads of the models that have none, with the options of --train-rotation-head."""
     from testbed.commands.autoeval_training import train
-    from testbed.engine.devices import chosen_devices
     from testbed.models.rotation import head_path
     from testbed.options import stored_model_name
 
     given |= {
         "on": work.training_images,
-        "device": chosen_devices(work.gpus)[0],
+        "device": work.devices[0],
         "data_root": work.options.data_roots,
         "registry": work.options.registry,
         "checkpoint": work.options.checkpoint,
@@ -191,13 +196,10 @@ def _train_heads(work: _Work, **given: Any) -> None:
 def _evaluate(work: _Work, settings: Sequence[str], record: tuple[str, ...]) -> None:
     from dataclasses import replace
 
-    from testbed.engine.devices import chosen_devices
     from testbed.engine.run import run_evaluations
 
     options = replace(work.options, record=record)
-    report = run_evaluations(
-        work.entries, work.store, work.models, settings, options, devices=chosen_devices(work.gpus)
-    )
+    report = run_evaluations(work.entries, work.store, work.models, settings, options, devices=work.devices)
     if report.interrupted:
         click.echo("\nStopped. What is finished is kept; the same command goes on from there.", err=True)
         raise SystemExit(_INTERRUPTED)

@@ -81,7 +81,11 @@ def _below(folder: Path, seen: set[str]) -> tuple[list[str], list[str]]:
     sets: list[str] = []
     strays: list[str] = []
     seen = {*seen, os.path.realpath(folder)}
-    for entry in sorted(folder.iterdir()):
+    try:
+        entries = sorted(folder.iterdir())
+    except PermissionError:
+        return [], []  # whoever asked finds it among the strays
+    for entry in entries:
         if entry.is_file() and entry.suffix == ".npy" and entry.name.startswith(_NUMBERED):
             sets.append(str(entry.with_suffix("")))
         elif entry.is_dir() and os.path.realpath(entry) not in seen:
