@@ -70,7 +70,7 @@ settings in [explanations.md](explanations.md), those of people's categories in 
 STRINGS = {
     "folder": ("folder:PATH", "a folder of class folders, or of pictures without labels"),
     "manifest": ("manifest:FILE.csv", "a list with the columns `image` and `label`"),
-    "array": ("array:PATH", "an array of images, with labels or without"),
+    "array": ("array:PATH", "an array of images, with labels or without; CIFAR as published"),
     "autoeval": ("autoeval:DIR", "the sets of an AutoEval benchmark"),
     "rows": ("rows:0-1000@SETTING", "some rows of another setting, from its stored logits"),
     "explanations": (

@@ -19,6 +19,13 @@ def add(name: str, *tags: str, **what: Any) -> None:
     registry.add_eval_setting(EvalSetting(name=name, metrics_fn=classification, tags=("cifar", *tags), **what))
 
 
+def add_training(name: str, dataset: ArrayDataset) -> None:
+    """The images that models were trained on. The tags of the test sets would run them with these."""
+    registry.add_eval_setting(
+        EvalSetting(name=name, dataset=dataset, size=data.TRAIN_SIZE, metrics_fn=classification, tags=("training",))
+    )
+
+
 def add_corrupted(name: str, clean: str, dataset: ArrayDataset, size: int, *tags: str) -> None:
     """Add <name>.<corruption>.<severity>, computed in memory from the clean images, and the group <name>."""
     for kind in CORRUPTIONS:
@@ -65,6 +72,7 @@ def add_group(name: str, pattern: str, clean: str) -> None:
 # ---- CIFAR-10 --------------------------------------------------------------------------------------------
 
 add("cifar10-test", "cifar10", dataset=data.TEST, size=data.TEST_SIZE)
+add_training("cifar10-train", data.TRAIN)
 add_corrupted("cifar10-c", "cifar10-test", data.TEST, data.TEST_SIZE, "cifar10")
 add_published("cifar10-c", "cifar10-test", "CIFAR-10-C", 2535967, 10, "cifar10")
 
@@ -96,11 +104,7 @@ add(
 
 # ---- CIFAR-100 -------------------------------------------------------------------------------------------
 
-TEST_100 = ArrayDataset(
-    name="cifar100/cifar100_test.npz",
-    num_classes=100,
-    source=f"the test batch (fine labels) of cs.toronto.edu/~kriz/cifar.html {data.NPZ}",
-)
-add("cifar100-test", "cifar100", dataset=TEST_100, size=10_000)
-add_corrupted("cifar100-c", "cifar100-test", TEST_100, 10_000, "cifar100")
+add("cifar100-test", "cifar100", dataset=data.TEST_100, size=data.TEST_SIZE)
+add_training("cifar100-train", data.TRAIN_100)
+add_corrupted("cifar100-c", "cifar100-test", data.TEST_100, data.TEST_SIZE, "cifar100")
 add_published("cifar100-c", "cifar100-test", "CIFAR-100-C", 3555552, 100, "cifar100")

@@ -240,9 +240,11 @@ def test_every_download_serves_a_registered_setting():
         "sketch-16": "model-vs-human-sketch",
         "cifar10-c.fog.1_on-disk": "CIFAR-10-C",
         "cifar10.1-v6": "cifar10.1",
+        "cifar10-test": "cifar-10-batches-py",
+        "cifar100-train": "cifar-100-python",
     }.items():
         assert download_for(registry.runnable(name).dataset, downloads).name == used
-    for name in ("val", "stylized_imagenet", "objectnet-1.0", "imagenetv2-topimages", "cifar10-test"):
+    for name in ("val", "stylized_imagenet", "objectnet-1.0", "imagenetv2-topimages"):
         assert download_for(registry.runnable(name).dataset, downloads) is None
 
 

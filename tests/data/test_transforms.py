@@ -92,3 +92,13 @@ def test_key_tells_transforms_apart_and_knows_no_functions():
     assert len(set(keys)) == len(plain) and None not in keys
     assert transform_key(StandardTransform(256)) == transform_key(StandardTransform())
     assert transform_key(lambda image: image) is None
+
+
+@pytest.mark.parametrize("resize", [None, 32, 40, (32, 32), (32, 30)])
+@pytest.mark.parametrize("crop", [None, 32, 28, (32, 32), (30, 32)])
+@pytest.mark.parametrize("size", [(32, 32), (32, 48)])
+def test_transform_that_is_said_to_leave_a_picture_as_it_is_does_so(resize, crop, size):
+    transform = StandardTransform(resize, crop)
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8))
+    unchanged = np.array_equal(np.asarray(transform(picture)), np.asarray(picture))
+    assert transform.leaves_as_it_is(*size) == unchanged

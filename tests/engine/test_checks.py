@@ -77,6 +77,21 @@ def test_sets_of_a_few_of_the_classes_raise_none():
     assert near_chance(setting(), ALL, 1000, {"shape_bias": share(0, 500)}) == ""
 
 
+def test_classes_in_another_order_are_told_from_pictures_that_say_nothing():
+    labels = np.repeat(np.arange(10), 20)
+    rng, nothing = np.random.default_rng(0), {"top1": share(15, 200)}
+    mistaken = (labels + 1) % 10
+    assert "in another order than the labels, 100 % are right" in near_chance(setting(), labels, 10, nothing, mistaken)
+    for guessed in (rng.integers(0, 10, 200), np.full(200, 6)):  # noise that hides the picture; one class for all
+        told = near_chance(setting(), labels, 10, nothing, guessed)
+        assert "no other order of the classes does better" in told
+        assert "unlike those that the model was trained on" in told
+    # Two images of a class cannot tell.
+    assert "probably in another order" in near_chance(
+        setting(), labels[::10], 10, {"top1": share(5, 60)}, mistaken[::10]
+    )
+
+
 def test_expected_classes_are_those_a_setting_promises():
     registry = load_registry(parts=["eval_settings"])
     assert expected_classes(registry, "val") is None

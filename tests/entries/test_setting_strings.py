@@ -119,8 +119,8 @@ def test_published_folder_is_all_its_sets_in_their_groups(registry, published, c
         "train_data/new_data_001",
         "train_data/new_data_011",
     ]
-    assert registry.eval_setting(names[1]).tags == ("autoeval", "cifar-10.1-c")
-    assert registry.eval_setting(names[3]).tags == ("autoeval", "train_data")
+    assert registry.eval_setting(names[1]).tags == ("autoeval", "shift", "cifar-10.1-c")
+    assert registry.eval_setting(names[3]).tags == ("autoeval", "shift", "train_data")
     assert capsys.readouterr().err == (
         f"warning: autoeval: not image sets, left out: {published}/cifar-10-batches-py, "
         f"{published}/cifar-10.1-c/.DS_Store\n"

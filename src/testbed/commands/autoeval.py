@@ -58,6 +58,13 @@ if TYPE_CHECKING:  # everything else is imported where it is used: --help must s
 )
 @click.option("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Labels of --predictions' SOURCE.")
 @click.option("--test-labels", type=click.Path(path_type=Path), metavar="FILE", help="Labels of TEST, if known.")
+@click.option(
+    "--replicate",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="The tables of the AutoEval baselines from a folder with their data: evaluates, trains rotation heads where "
+    "there are none, prints errors beside the published ones.  [default models: cifar10_resnet56 cifar10_repvgg_a0]",
+)
 @click.option("--list-methods", is_flag=True, help="The methods, and what each needs.")
 @click.option(
     "--train-rotation-head", metavar="MODEL", help="Train the four-way head that `eval.py --record rotation` uses."
@@ -72,18 +79,32 @@ if TYPE_CHECKING:  # everything else is imported where it is used: --help must s
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Of crops, flips and turns."
 )
 @click.option("--device", default="cpu", show_default=True, metavar="NAME", help="cpu or cuda:0, for the training.")
-@click.option("--data-root", cls=ManyValues, metavar="DIR...", help="Folders with datasets, for the training.")
+@click.option(
+    "--gpus",
+    cls=ManyValues,
+    metavar="ID...",
+    help="Devices of --replicate: GPU numbers, or cpu.  [default: all GPUs, else cpu]",
+)
+@click.option(
+    "--data-root", cls=ManyValues, metavar="DIR...", help="Folders with datasets, for --replicate and the training."
+)
 @db_option
 @registry_option
 @one_line_errors
 def main(
-    train_rotation_head: str | None, list_methods: bool, predictions: tuple[Path, Path] | None, **given: Any
+    train_rotation_head: str | None,
+    list_methods: bool,
+    predictions: tuple[Path, Path] | None,
+    replicate: Path | None,
+    **given: Any,
 ) -> None:
-    """Estimate accuracy without labels from stored logits; no model is run. Example:
+    """Estimate accuracy without labels from stored logits. Example:
 
     \b
         python eval.py --models digits_cnn --eval-settings digits digits-meta digits-corruptions --record features
         python autoeval.py --models digits_cnn --source digits --fit digits-meta --test digits-corruptions
+
+    With --replicate DIR everything is done at once, as run.sh of the AutoEval baselines does.
 
     Scores (confidence, entropy, features) are turned into accuracies by a line fitted on labelled --fit settings;
     direct methods (atc-ne, cot, doc, ...) need --source and --test alone; agreement methods need several models.
@@ -96,6 +117,10 @@ def main(
         from testbed.commands.autoeval_training import train
 
         train(train_rotation_head, **given)
+    elif replicate is not None:
+        from testbed.commands.autoeval_replicate import replicate as replicate_tables
+
+        replicate_tables(replicate, **given)
     elif predictions is not None:
         _estimate_from_files(predictions, **given)
     else:
@@ -127,7 +152,7 @@ def _estimate(
     models = _stored_models(store, entries, question, variant)
     with progress_bar(sets_to_read(models, question), "sets") as bar:
         answer = answer_question(models, question, bar.update)
-    _save(store, question, answer)
+    save_answer(store, question, answer)
     partial = _partial(models[0].variant, named=variant is not None)
     if style == "csv" and partial:
         click.echo(partial[0], err=True)  # a CSV has no place for remarks
@@ -187,7 +212,9 @@ def _estimate_from_files(
     out: Path | None,
     **_: Any,
 ) -> None:
-    _refuse_given("source", "fit", "test", "class_prior", "variant")
+    refuse_given(
+        "--predictions reads two folders and no database", "source", "fit", "test", "class_prior", "variant", "gpus"
+    )
     if labels is None:
         raise click.UsageError(f"--labels is missing: the labels of {folders[0]}")
     from testbed.commands.autoeval_tables import Display
@@ -199,13 +226,13 @@ def _estimate_from_files(
     display.show(answer, lines + remarks(answer.estimates))
 
 
-def _refuse_given(*names: str) -> None:
-    """Options about the database make no sense with files."""
+def refuse_given(reason: str, *names: str) -> None:
+    """Options that another one makes meaningless are refused rather than passed over."""
     context = click.get_current_context()
     given = [n for n in names if context.get_parameter_source(n) is not ParameterSource.DEFAULT]
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise click.UsageError(f"--predictions reads two folders and no database: leave out {options}")
+        raise click.UsageError(f"{reason}: leave out {options}")
 
 
 def _shares(given: str) -> str | tuple[float, ...]:
@@ -228,7 +255,8 @@ def _shares(given: str) -> str | tuple[float, ...]:
         ) from error
 
 
-def _save(store: Store, question: Question, answer: Answer) -> None:
+def save_answer(store: Store, question: Question, answer: Answer) -> None:
+    """Keep the estimates beside the evaluations they were made from."""
     from testbed.store.estimates import save_estimates
 
     save_estimates(

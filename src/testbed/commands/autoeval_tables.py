@@ -26,7 +26,7 @@ from testbed.studies.labelfree.scores import METHODS
 if TYPE_CHECKING:
     from testbed.studies.labelfree.answers import Answer
 
-_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
+SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 _MOST_SETS = 100  # a longer table of sets goes into a file
 
 
@@ -47,17 +47,22 @@ class Display:
 
     # Checked when it is made, before anything is estimated.
     def __post_init__(self) -> None:
-        if self.out is not None and self.out.suffix not in _SUFFIXES:
-            raise click.UsageError(f"--out: expected a name that ends in {', '.join(_SUFFIXES)}, got {self.out}")
+        if self.out is not None and self.out.suffix not in SUFFIXES:
+            raise click.UsageError(f"--out: expected a name that ends in {', '.join(SUFFIXES)}, got {self.out}")
 
     def show(self, answer: Answer, remarks: list[str]) -> None:
-        lines = remarks + [f"left out: {', '.join(names)}: {reason}" for reason, names in answer.left_out.items()]
+        lines = remarks + left_out(answer)
         click.echo(formatted_answer(answer, lines, self.style, self.summary))
         if self.out is not None:
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            text = formatted_answer(answer, lines, _SUFFIXES[self.out.suffix])
+            text = formatted_answer(answer, lines, SUFFIXES[self.out.suffix])
             self.out.write_text(text + "\n", encoding="utf-8")
             click.echo(f"written to {self.out}", err=True)
+
+
+def left_out(answer: Answer) -> list[str]:
+    """The methods that could not be used, and why."""
+    return [f"left out: {', '.join(names)}: {reason}" for reason, names in answer.left_out.items()]
 
 
 def formatted_answer(answer: Answer, remarks: list[str], style: str, summary: bool = False) -> str:
@@ -115,15 +120,15 @@ def _marked_up(tables: list[ErrorTable], style: str, remarks: list[str]) -> str:
     if not tables:
         raise click.UsageError("no set has labels, so there are no errors to tabulate: use --format csv")
     if style == "markdown":
-        parts = [([f"**{t.title}**", ""] if len(tables) > 1 else []) + _markdown_table(t) for t in tables]
+        parts = [([f"**{t.title}**", ""] if len(tables) > 1 else []) + markdown_table(*_cells(t)) for t in tables]
         return "\n".join([*(line for part in parts for line in [*part, ""]), *remarks])
     parts = [([f"% {t.title}"] if len(tables) > 1 else []) + [latex_table(*_cells(t))] for t in tables]
     return "\n".join([*(f"% {line}" for line in remarks), *(line for part in parts for line in part)])
 
 
-def _markdown_table(table: ErrorTable) -> list[str]:
-    header, cells = _cells(table)
-    lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *cells]
+def markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """The lines of a table whose first two columns are words and the others numbers."""
+    lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *rows]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 

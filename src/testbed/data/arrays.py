@@ -1,4 +1,4 @@
-"""Images that are already an array: `data.npy` + `labels.npy`, an .npz file, or a function that makes them."""
+"""Images that are already an array: `data.npy` + `labels.npy`, an .npz file, CIFAR's own files, or a function."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from testbed.data import cifar_files
 from testbed.data.array_files import UNREADABLE, load_npy, load_npz
 from testbed.data.images import file_state
 from testbed.data.labels import checked_labels
@@ -27,8 +28,9 @@ class ArrayDataset(Dataset):
 
     Give exactly one of `path`, `name` and `make`. `path` (any path) and `name` (a path under a data root) lead to
     - a folder with data.npy and, if the images have labels, labels.npy (`files` gives other names for the two),
-    - an .npz file with the arrays `images` and `labels`, or
-    - an .npy file of images without labels.
+    - an .npz file with the arrays `images` and `labels`,
+    - an .npy file of images without labels, or
+    - CIFAR-10 or CIFAR-100 as published (testbed.data.cifar_files), of which `part` is taken: test or train.
     `make` is a function that returns (images, labels). `rows` = (first, end) takes a range of the images only.
     """
 
@@ -40,12 +42,15 @@ class ArrayDataset(Dataset):
     also: Sequence[str] = ()
     files: tuple[str, str] = ("data.npy", "labels.npy")
     rows: tuple[int, int] | None = None
+    part: str = "test"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "also", tuple(self.also))
         sources = [source for source in (self.path, self.name, self.make) if source is not None]
         if len(sources) != 1:
             raise EntryError(f"ArrayDataset: expected one of path, name and make, got {len(sources)} of them")
+        if self.part not in cifar_files.PARTS:
+            raise EntryError(f"ArrayDataset: expected part {' or '.join(cifar_files.PARTS)}, got {self.part!r}")
         if self.rows is not None and not 0 <= self.rows[0] < self.rows[1]:
             raise EntryError(f"ArrayDataset: expected rows (first, end) with 0 <= first < end, got {self.rows}")
 
@@ -97,6 +102,7 @@ class ArrayDataset(Dataset):
         pixels = place if place.suffix in (".npz", ".npy") else place / self.files[0]
         named = place / self.files[1]
         read = [pixels, named] if pixels != place and named.exists() else [pixels]
+        read = self._published(place) or read
         return f"{[(str(path.resolve()), *file_state(path)) for path in read]}{self.rows}"
 
     def _place(self, data_roots: Sequence[Path]) -> Path:
@@ -104,6 +110,12 @@ class ArrayDataset(Dataset):
             return Path(self.path).expanduser()
         assert self.name is not None
         return find(self.name, self.also, data_roots, "data.npy and labels.npy, or an .npz file", self.source)
+
+    def _published(self, place: Path) -> list[Path]:
+        """CIFAR's own files at a place, which may have a name without a suffix; none where there are others."""
+        if place.suffix in (".npz", ".npy") or (place / self.files[0]).exists():
+            return []
+        return cifar_files.files_at(place, self.part)
 
     def _arrays(self, data_roots: Sequence[Path]) -> tuple[Callable[[], np.ndarray], np.ndarray | None]:
         """A function that returns all images, and the labels (None if there are none)."""
@@ -116,6 +128,10 @@ class ArrayDataset(Dataset):
                 raise DataError(f"{self.describe()} failed: {type(error).__name__}: {error}") from error
             return lambda: images, labels
         place = self._place(data_roots)
+        published = self._published(place)
+        if published:
+            images, labels = cifar_files.read(published)
+            return lambda: images, labels
         try:
             if place.suffix == ".npz":
                 both = load_npz(place, ("images", "labels"))

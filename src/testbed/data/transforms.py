@@ -59,19 +59,26 @@ class StandardTransform:
         height, width = _pair(size) if (size := self.img_crop_size or self.img_resize_size) else (224, 224)
         return StandardTransform(int(min(height, width) * 256 / 224), (height, width), self.interpolation)
 
+    def leaves_as_it_is(self, height: int, width: int) -> bool:
+        """Whether every picture of this size comes out unchanged."""
+        crop = self.img_crop_size
+        return self._new_size(height, width) == (height, width) == (_pair(crop) if crop else (height, width))
+
+    def _new_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width after the resize."""
+        size = self.img_resize_size
+        if size is None:
+            return height, width
+        if isinstance(size, tuple):
+            return size
+        # int() cuts off rather than rounds, as torchvision does.
+        return (int(size * height / width), size) if width <= height else (size, int(size * width / height))
+
     def _resized(self, image: Any) -> Any:
         from PIL import Image
 
-        size = self.img_resize_size
-        if size is None:
-            return image
         width, height = image.size
-        if isinstance(size, tuple):
-            new_height, new_width = size
-        elif width <= height:  # int() cuts off rather than rounds, as torchvision does
-            new_width, new_height = size, int(size * height / width)
-        else:
-            new_width, new_height = int(size * width / height), size
+        new_height, new_width = self._new_size(height, width)
         if (new_width, new_height) == (width, height):
             return image
         if new_width * new_height > MOST_PIXELS:  # a line of pixels as long as a thousand pictures
@@ -114,6 +121,11 @@ def _centre_crop(image: Any, size: tuple[int, int]) -> Any:
     top = int(round((height - crop_height) / 2.0))
     left = int(round((width - crop_width) / 2.0))
     return image.crop((left, top, left + crop_width, top + crop_height))
+
+
+def leaves_as_it_is(transform: Callable[[Any], Any], height: int, width: int) -> bool:
+    """Whether a transform is known to leave every picture of this size unchanged."""
+    return isinstance(transform, StandardTransform) and transform.leaves_as_it_is(height, width)
 
 
 def transform_key(transform: Callable[[Any], Any] | None) -> str | None:

@@ -18,6 +18,8 @@ from testbed.metrics.labels import COLUMNS
 _LEAST_IMAGES = 50
 _LEAST_CLASSES = 10
 _MANY_CLASSES = 100  # from here on three times chance is still nothing
+_LEAST_PER_CLASS = 4  # images, for a look at other orders of the classes
+_CLEARLY = 3  # times chance: what another order of the classes must reach to be told
 _HARD_TAGS = {"corruption", "adversarial", "shift", "ood"}  # where a working model may fail altogether
 
 
@@ -77,12 +79,18 @@ def _labels_are_columns(setting: EvalSetting) -> bool:
     return setting.targets_are == COLUMNS
 
 
-def near_chance(setting: EvalSetting, labels: np.ndarray, columns: int, metrics: Mapping[str, Estimate | float]) -> str:
+def near_chance(
+    setting: EvalSetting,
+    labels: np.ndarray,
+    columns: int,
+    metrics: Mapping[str, Estimate | float],
+    predictions: np.ndarray | None = None,
+) -> str:
     """A warning where a model does no better than guessing on pictures that it should know, else nothing.
 
-    Nearly always classes are then in another order than the labels count them. Said only of plain settings: not of
-    perturbed, attacked or corrupted pictures, of a list of classes, or of a set that has less than half of the
-    model's classes, as ImageNet-A, which was chosen for models to fail on.
+    Said only of plain settings: not of perturbed, attacked or corrupted pictures, of a list of classes, or of a set
+    that has less than half of the model's classes, as ImageNet-A, which was chosen for models to fail on. Where there
+    are `predictions`, they tell whether the classes are in another order than the labels count them.
     """
     plain = (
         _labels_are_columns(setting)
@@ -101,10 +109,34 @@ def near_chance(setting: EvalSetting, labels: np.ndarray, columns: int, metrics:
     chance = 100 / columns
     if top1.ci_low > chance and not (columns >= _MANY_CLASSES and top1.value * columns < 300):
         return ""
-    return (
-        f"top1 is {top1.value:.2g} %, guessing among {columns} classes gives {chance:.2g} %: "
+    share = None if predictions is None else _right_in_another_order(labels, predictions, columns)
+    return f"top1 is {top1.value:.2g} %, guessing among {columns} classes gives {chance:.2g} %: " + (
         "the classes are probably in another order than the labels, or the weights are not loaded"
+        if share is None
+        else f"the classes are in another order than the labels, {share:.0f} % are right in the best other order"
+        if share > _CLEARLY * chance
+        else "no other order of the classes does better, so the weights are not loaded, or the pictures are unlike "
+        "those that the model was trained on"
     )
+
+
+def _right_in_another_order(labels: np.ndarray, predictions: np.ndarray, columns: int) -> float | None:
+    """Percent right once classes are renumbered one to one as fits best; None for too few images to tell.
+
+    The order is chosen on one half of each class and judged on the other: what fits by accident does not count.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    labelled = (labels >= 0) & (labels < columns)
+    labels, predictions = labels[labelled], predictions[labelled]
+    if len(labels) < _LEAST_PER_CLASS * len(np.unique(labels)):
+        return None
+    by_class = np.argsort(labels, kind="stable")
+    chosen_on, judged_on = by_class[::2], by_class[1::2]
+    counts = np.zeros((columns, columns), dtype=np.int64)
+    np.add.at(counts, (predictions[chosen_on], labels[chosen_on]), 1)
+    _, renumbered = linear_sum_assignment(counts, maximize=True)
+    return 100 * float((renumbered[predictions[judged_on]] == labels[judged_on]).mean())
 
 
 # ---- attacks that do not happen --------------------------------------------------------------------------

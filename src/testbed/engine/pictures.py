@@ -16,7 +16,7 @@ import torch
 from testbed.data.cache import PreparedCache, open_cache, reopen_cache
 from testbed.data.content import digest_of
 from testbed.data.samples import Samples
-from testbed.data.transforms import transform_key
+from testbed.data.transforms import leaves_as_it_is, transform_key
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.functions import call_by_name
 from testbed.entries.model import Model
@@ -179,13 +179,19 @@ class PreparedImages:
         self._samples, self._model = samples, model.name
         chain = setting.transforms_for(model)
         self._transforms = [t for t in chain if t is not None]
-        self._raw = None if self._transforms else getattr(samples.load, "raw", None)
+        self._raw = self._untouched(getattr(samples.load, "raw", None))
         keys = [transform_key(t) for t in chain]
         self.key = None if None in keys else "|".join((samples.fingerprint, samples.cache_salt, *map(str, keys)))
         self._folder = Path(options.cache_folder)
         self._budget = int(options.cache_gb * 1e9)
         self._cache: PreparedCache | None = None
         self._cache_sought = self._raw is not None or self.key is None or options.cache_gb <= 0
+
+    def _untouched(self, raw: np.ndarray | None) -> np.ndarray | None:
+        """The array of all images, if there is one and no transform would change its pictures."""
+        if raw is None or not all(leaves_as_it_is(t, *raw.shape[1:3]) for t in self._transforms):
+            return None
+        return raw
 
     def load(self, index: int) -> tuple[Any, bytes]:
         """The picture, which the caller may change, and the digest of its file (empty for a dataset without)."""

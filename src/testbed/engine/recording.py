@@ -143,7 +143,7 @@ class Recorder:
         # Measured from what was stored, so that a later look at the file gives the same numbers.
         outputs = outputs_in(self.store.folder, relative, samples_path, bad_rows)
         metrics = measure(pair.setting, pair.model, outputs)
-        alarm = near_chance(pair.setting, pair.labels, outputs.columns, metrics)
+        alarm = near_chance(pair.setting, outputs.targets, outputs.columns, metrics, outputs.predictions)
         idle = attack_without_effect(metrics, self._top1_elsewhere(pair))
         pair.warning = "; ".join(text for text in (pair.warning, alarm, idle) if text)
         left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""

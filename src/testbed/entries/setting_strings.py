@@ -75,7 +75,7 @@ def _autoeval(name: str, path: str, registry: Registry) -> EvalSetting:
         name=name,
         dataset=autoeval.dataset_of(path),
         metrics_fn=classification,
-        tags=("autoeval", autoeval.group_of(path)),
+        tags=("autoeval", "shift", autoeval.group_of(path)),
     )
 
 

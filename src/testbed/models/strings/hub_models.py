@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from testbed.data.transforms import StandardTransform
@@ -9,7 +10,32 @@ from testbed.entries.model import Model, StandardNormalization
 from testbed.errors import UnknownName
 from testbed.models.weights import checkpoint_is_given, find_local, with_weights
 
-_IMAGENET = StandardNormalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+
+@dataclass(frozen=True)
+class _Input:
+    """How the pictures of a model are prepared."""
+
+    transform: StandardTransform
+    normalization: StandardNormalization
+
+
+# torch.hub has no input configuration: the usual one of ImageNet classifiers is assumed, and recorded.
+_USUAL = _Input(
+    StandardTransform(256, 224), StandardNormalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+)
+# Repositories whose models take other pictures, by the beginning of a model's name; from their training logs.
+_OTHERS = {
+    "chenyaofo/pytorch-cifar-models": {
+        "cifar10_": _Input(
+            StandardTransform(32, 32),
+            StandardNormalization(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010)),
+        ),
+        "cifar100_": _Input(
+            StandardTransform(32, 32),
+            StandardNormalization(mean=(0.5070, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2761)),
+        ),
+    }
+}
 
 
 def resolve(name: str, rest: str) -> Model:
@@ -25,13 +51,19 @@ def resolve(name: str, rest: str) -> Model:
             return with_weights(torch.hub.load(repository, entry, pretrained=False, trust_repo=True), entry)
         return torch.hub.load(repository, entry, pretrained=True, trust_repo=True)
 
-    # torch.hub has no input configuration: the usual one of ImageNet classifiers is assumed, and recorded.
+    prepared = _input_of(repository, entry)
     return Model(
         name=name,
-        transform=StandardTransform(256, 224),
-        normalization=_IMAGENET,
+        transform=prepared.transform,
+        normalization=prepared.normalization,
         classifier_loader=load,
         eval_batch_size=64,
         arch=entry,
         tags=("hub",),
     )
+
+
+def _input_of(repository: str, entry: str) -> _Input:
+    # A branch or tag may follow: owner/repository:v1.
+    known = _OTHERS.get(repository.partition(":")[0], {})
+    return next((prepared for prefix, prepared in known.items() if entry.startswith(prefix)), _USUAL)

@@ -27,6 +27,7 @@ class Question:
     fit: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()  # none, or `all` among them: all that what is stored allows
     class_prior: str | tuple[float, ...] = "source"  # or a share for every class
+    must: bool = True  # named methods must be usable; else one that is not is left out, as one of `all` is
 
     @property
     def settings(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def answer_question(
 ) -> Answer:
     """Every method on every set of every model. `step` is called once per set read."""
     chosen = chosen_methods(question.methods)
-    answer = Answer(named=not are_all(question.methods))
+    answer = Answer(named=question.must and not are_all(question.methods))
     answer.remarks += partly_stored(models, question.settings)
     for model in models:
         sets = Sets.of(model, question)

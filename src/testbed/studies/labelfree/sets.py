@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from testbed.data.autoeval import group_of
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.store.database import Store
@@ -48,7 +49,8 @@ class StoredModel:
     def find(self, words: Sequence[str]) -> list[StoredSet]:
         """The stored sets of these names, globs, groups and tags.
 
-        A set's group is the word that first named it; sets of `autoeval:FOLDER` are grouped by the folder they lie in.
+        A set's group is the word that first named it; sets of `autoeval:FOLDER` are grouped as
+        testbed.data.autoeval says.
         """
         sets: dict[str, StoredSet] = {}
         for word in words:
@@ -161,9 +163,8 @@ def _declared(registry: Registry, word: str) -> list[str]:
 
 def _group(word: str, name: str) -> str:
     # A folder of a benchmark is one test set of the paper, whatever word named it here.
-    if name.startswith("autoeval:") and "/" in name:
-        return name.split("/")[-2]
-    return word
+    kind, _, path = name.partition(":")
+    return group_of(path, named_by_itself=word == name) if kind == "autoeval" else word
 
 
 def partly_stored(models: Sequence[StoredModel], words: Iterable[str]) -> list[str]:
