@@ -1,11 +1,11 @@
-# make demo | test | test-long | faults | lint | bench | mutants | clean. The environment is made in .venv where it is missing.
+# make demo | test | test-long | faults | lint | bench | mutants | site | clean. The environment is made in .venv where it is missing.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 DEMO := results/demo.db
 NETWORKS := 'digits_cnn*' digits_mlp
 
-.PHONY: demo test test-long faults lint format bench mutants clean
+.PHONY: demo test test-long faults lint format bench mutants site clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/python eval.py --models $(NETWORKS) --eval-settings digits-demo 'digits-meta-0*' --record features \
@@ -48,6 +48,11 @@ bench: $(VENV)/.installed-dev
 mutants: $(VENV)/.installed-dev
 	@mkdir -p build
 	nice -n 10 $(BIN)/python tools/mutants.py --out build/mutants.txt $(MUTANTS)
+
+# The pages of docs/ as a site in build/site; a dead link or a page that the menu lacks is an error.
+site: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+	$(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

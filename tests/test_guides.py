@@ -175,3 +175,9 @@ def test_pages_name_modules_that_exist(path):
             pkgutil.resolve_name(name)
         except (ImportError, AttributeError) as error:
             pytest.fail(f"{name}: {error}")
+
+
+def test_menu_of_the_site_has_every_page():
+    """`make site` builds the menu of mkdocs.yml; a page that is not in it would not be found."""
+    menu = re.findall(r"^ +- .+: ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(menu) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
