@@ -71,7 +71,7 @@ def aggregate(token: str, registry: Registry) -> Aggregate:
 
 def _one(name: str, path: str, registry: Registry) -> list[str]:
     """The string itself. A corruption after a plus is answered with the way it is written."""
-    before, plus, what = path.rpartition("+")
+    _, plus, what = path.rpartition("+")
     if plus and not Path(path).expanduser().exists() and perturbed_strings.is_change(what, registry):
         raise EntryError(f"'{name}': expected 'under:{what}@{name.removesuffix(plus + what)}'; a + is part of a path")
     return [name]
