@@ -65,7 +65,8 @@ def columns_of_head(head: Head, model: str, setting: EvalSetting, samples: Sampl
     strangers = [name for name in folders if name not in place]
     if strangers:
         raise ModelError(
-            f"{owner} ({some_of(list(place))}), but '{setting.name}' has the folder {strangers[0]}: expected those names"
+            f"{owner} ({some_of(list(place))}), but '{setting.name}' has the folder {strangers[0]}: expected folders "
+            "of these names"
         )
     columns = [UNKNOWN] * samples.num_classes
     for name, label in folders.items():
