@@ -8,8 +8,11 @@ from fnmatch import fnmatchcase
 
 from testbed.errors import UnknownName, near_names
 
-# base.corruption.severity, then how the images were made: imagenet-c.fog.3_on-disk, digits.contrast.1
-SEVERITY = re.compile(r"(?P<base>.+)\.(?P<corruption>[a-z_]+)\.(?P<severity>[1-9])(?P<suffix>_[^.]+)?")
+# base.corruption.severity, then how the images were made: imagenet-c.fog.3_on-disk, digits.contrast.1; or a corruption
+# of any setting, whose base is `under`: under:fog.3@folder:PATH
+SEVERITY = re.compile(
+    r"(?P<base>.+(?=\.)|(?:.+@)?under(?=:))[.:](?P<corruption>[a-z_]+)\.(?P<severity>[1-9])(?P<suffix>_[^.]+|@.+)?"
+)
 
 # Published averages: the mean over parts, each the mean over the severities of one corruption, or one setting.
 _CORRUPTIONS = (
@@ -99,4 +102,13 @@ def stored_patterns(expressions: Iterable[str]) -> list[str]:
 def without_severity(setting: str) -> str | None:
     """The glob of all severities of a corruption, or None for another setting."""
     parts = SEVERITY.fullmatch(setting)
-    return f"{parts['base']}.{parts['corruption']}.[1-9]{parts['suffix'] or ''}" if parts else None
+    return f"{setting[: parts.start('severity')]}[1-9]{parts['suffix'] or ''}" if parts else None
+
+
+def family_of(setting: str) -> str | None:
+    """The glob of all corruptions of the same pictures, or None for another setting."""
+    parts = SEVERITY.fullmatch(setting)
+    if parts is None:
+        return None
+    after = parts["suffix"] or ""
+    return f"{setting[: parts.start('corruption')]}*{after if after.startswith('@') else ''}"

@@ -83,7 +83,8 @@ def chosen_family(results: Results, patterns: tuple[str, ...]) -> tuple[str, Fam
     for name in names:
         parts = SEVERITY.fullmatch(name)
         if parts:
-            family = families.setdefault(f"{parts['base']}{parts['suffix'] or ''}", {})
+            base = f"{parts['base']}{parts['suffix'] or ''}".removeprefix("under@")
+            family = families.setdefault(base, {})
             family.setdefault(parts["corruption"], {})[int(parts["severity"])] = name
     if not families:
         raise TestbedError("no setting here is named BASE.CORRUPTION.SEVERITY, such as digits.contrast.3")
@@ -96,7 +97,7 @@ def chosen_family(results: Results, patterns: tuple[str, ...]) -> tuple[str, Fam
 def clean_of(base: str, known: list[str]) -> str | None:
     """The setting without corruption: the base name itself, or val for ImageNet-C."""
     name = base.split("_")[0]
-    return next((n for n in (name, "val" if name.startswith("imagenet") else None) if n in known), None)
+    return next((n for n in (base, name, "val" if name.startswith("imagenet") else None) if n in known), None)
 
 
 # ---- severity curves -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from _drawing import variant_notes
 from _lines import NOT_ON_THE_LINE
 from _options import figure_command, out_option, source_options, title_option, types_option
 from _results import Point, Results, Words, load
-from _settings import AVERAGES, SEVERITY, weights_of
+from _settings import AVERAGES, family_of, weights_of
 from _types import STANDARD, TYPES
 
 from testbed.data.writing import write_text, writing_to
@@ -163,8 +163,8 @@ def _averages(results: Results) -> dict[str, dict[str, float]]:
     """Published averages that can be had here, and the mean over each family of corruptions that has none."""
     known = set(results.settings)
     names = [name for name, parts in AVERAGES.items() if known.issuperset(s for part in parts for s in part)]
-    bases = sorted({match["base"] for s in results.settings if (match := SEVERITY.fullmatch(s))})
-    names += [f"{base}.*" for base in bases if base != "imagenet-c" or not names]
+    families = sorted({family for s in results.settings if (family := family_of(s))})
+    names += [family for family in families if family != "imagenet-c.*" or not names]
     return {name: weights_of(name, results.settings) for name in names}
 
 

@@ -26,7 +26,7 @@ ALLOWED = {
     "metrics": {"stats"},
     "perturb": {"errors"},
     "data": {"errors"},
-    "entries": {"errors", "data", "metrics"},
+    "entries": {"errors", "data", "perturb", "metrics"},
     "store": {"errors", "data", "metrics", "stats", "entries"},
     "models": {"errors", "options", "data", "perturb", "entries"},
     "foreign": {"errors", "data", "metrics", "perturb", "entries", "models"},

@@ -117,6 +117,17 @@ def test_guide_can_be_followed(guide, tmp_path, monkeypatch):
     assert follow(page(guide), tmp_path, monkeypatch) >= 5
 
 
+FIRST_HOUR = page("first-hour.md").split("\n## ")[1:]
+FIRST_FIGURES = ("mine-curves.png", "rotated.png", "shape_bias.png", "label_free-estimates.png", "explorer.html")
+
+
+@pytest.mark.parametrize(("section", "figure"), zip(FIRST_HOUR, FIRST_FIGURES, strict=True), ids=FIRST_FIGURES)
+def test_first_hour_goes_from_the_first_command_to_a_figure(section, figure, tmp_path, monkeypatch):
+    (tmp_path / "plotting").symlink_to(ROOT / "plotting")
+    assert follow(section, tmp_path, monkeypatch) >= 3
+    assert (tmp_path / "figures" / figure).stat().st_size > 1000
+
+
 def test_guide_lists_the_arguments_of_a_metric():
     told = [row[0].strip("`") for row in tables(page("adding-a-metric.md"))]
     start = told.index("argument") + 1

@@ -26,7 +26,6 @@ for _kind in CORRUPTIONS:
             parent_eval_setting="imagenet-samples",
         )
 
-# AlexNet's errors are those on the validation set, so mCE is only for comparing models on these photographs.
 registry.add_group(
     "imagenet-samples-c",
     [f"imagenet-samples.{kind}.{severity}" for kind in CORRUPTIONS for severity in imagenet.SEVERITIES],
@@ -35,5 +34,6 @@ registry.add_group(
         "imagenet-samples",
         CORRUPTIONS,
         registry.metadata(__file__, "alexnet_imagenet_c_error.json"),
+        remark="mce and ce compare with AlexNet's errors on the validation set: here they only rank models",
     ),
 )

@@ -1,6 +1,7 @@
 """A registry-driven robustness testbed for image classifiers: the words an entry is written in.
 
-Importing this package imports no torch. `evaluate`, `predict`, `results` and `logits` load what they need when called.
+Importing this package imports no torch. `evaluate`, `predict`, `results`, `logits` and `outputs` load what they need
+when called.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from testbed.metrics.accuracy import accuracy_topk
 from testbed.metrics.estimate import Estimate, MetricKind
 
 if TYPE_CHECKING:
-    from testbed.commands.notebook import evaluate, logits, predict, results
+    from testbed.commands.notebook import evaluate, logits, outputs, predict, results
     from testbed.studies.people.cue_conflict import CueConflictEvaluator
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ __all__ = [
     "accuracy_topk",
     "evaluate",
     "logits",
+    "outputs",
     "predict",
     "registry",
     "results",
@@ -59,6 +61,7 @@ _CALLS = {
     "CueConflictEvaluator": "testbed.studies.people.cue_conflict",
     "evaluate": "testbed.commands.notebook",
     "logits": "testbed.commands.notebook",
+    "outputs": "testbed.commands.notebook",
     "predict": "testbed.commands.notebook",
     "results": "testbed.commands.notebook",
 }
@@ -81,3 +84,8 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC_MODULES:
         return sys.modules[f"testbed.{name}"]
     raise AttributeError(f"module 'testbed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is public, and loaded or not: `dir(testbed)` and completion show the calls before their first use."""
+    return sorted([*__all__, *_PUBLIC_MODULES, "__version__"])

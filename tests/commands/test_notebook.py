@@ -130,6 +130,59 @@ def test_names_results_and_logits_read_the_store():
     assert testbed.logits("tiny_b", "tiny-even").shape == (100, 5)
 
 
+def test_limited_and_published_results_are_reached_by_argument(tmp_path):
+    from testbed.store.formats.published import import_published, read_csv
+    from testbed.store.opening import open_store
+
+    top1(network(), "tiny", name="net")
+    top1(network(), "tiny", name="net", limit=20)
+    (tmp_path / "paper.csv").write_text("model,tiny\nnet,12.5\n")
+    import_published(open_store(None), read_csv(tmp_path / "paper.csv"), {}, "paper")
+    which = ("net", "tiny", "top1")
+    assert testbed.results(*which).variant.tolist() == [""]
+    assert testbed.results(*which, variant="limit=20").n.tolist() == [20]
+    assert testbed.results(*which, source="paper").value.tolist() == [12.5]
+    every = testbed.results(*which, variant="*", source="*")
+    assert sorted(zip(every.variant, every.source, strict=True)) == [("", "own"), ("", "paper"), ("limit=20", "own")]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"variant": "limit=9"}, r"net on tiny: no result of limit=9 .*stored: version 1"),
+        ({"source": "paper"}, r"net on tiny: no published \(paper\) result"),
+        ({"metric": "top2"}, "no metric 'top2' there; did you mean top5, top1"),
+        ({"metric": "qqqq"}, "no metric 'qqqq' there: expected top1"),
+    ],
+)
+def test_results_that_are_not_there_say_what_is(more, message):
+    top1(network(), "tiny", name="net")
+    with pytest.raises(testbed.TestbedError, match=message):
+        testbed.results("net", "tiny", **more)
+
+
+def test_results_without_labels_point_to_the_outputs(image_folder):
+    folder = f"folder:{image_folder(['0.png', '1.png'], size=8)}"
+    testbed.evaluate(network(), folder, name="net", gpus="cpu", quiet=True)
+    with pytest.raises(testbed.TestbedError, match=r"no image has a label: testbed\.outputs has the logits"):
+        testbed.results("net", folder, metric="top1")
+    assert testbed.outputs("net", folder).ids.tolist() == ["0.png", "1.png"]
+
+
+def test_outputs_have_the_targets_and_ids_of_the_logits():
+    top1(network(), "tiny", name="net")
+    stored = testbed.outputs("net", "tiny")
+    assert (stored.logits == testbed.logits("net", "tiny")).all()
+    assert stored.targets.tolist() == [i % 10 for i in range(200)]  # as the registry file makes them
+    assert len(set(stored.ids)) == 200
+
+
+def test_dir_shows_what_is_public_and_nothing_else():
+    shown = set(dir(testbed))
+    assert shown == {*testbed.__all__, "__version__", "classify", "weights", "zero_shot"}
+    assert all(hasattr(testbed, name) for name in shown)
+
+
 def test_failure_is_one_error_that_names_it():
     with pytest.raises(testbed.TestbedError, match="1 of 1 pairs failed: tiny_raises on tiny: ZeroDivisionError"):
         testbed.evaluate("tiny_raises", "tiny", gpus=["cpu"], quiet=True)

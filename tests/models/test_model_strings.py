@@ -388,9 +388,9 @@ def test_hub_model_with_a_checkpoint_asks_for_no_other_weights(tmp_path, monkeyp
 
     monkeypatch.setattr(torch.hub, "load", load)
     torch.save(tiny(LOCAL).state_dict(), tmp_path / "mine.pth")
-    with checkpoint_override(tmp_path / "mine.pth") as loaded:
+    with checkpoint_override(tmp_path / "mine.pth") as override:
         assert resolve("hub:owner/repository:net").classifier_loader().weight.item() == LOCAL
-        assert loaded()
+        assert override.loaded
     assert calls == [False]
 
 

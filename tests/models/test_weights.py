@@ -394,14 +394,14 @@ def test_checkpoint_of_the_user_goes_before_everything(tmp_path, monkeypatch):
     saved(tmp_path / "local" / "net.pth", STATE)
     monkeypatch.setenv("TESTBED_WEIGHTS", str(tmp_path / "local"))
     own = saved(tmp_path / "own.pth", filled(9).state_dict())
-    with checkpoint_override(own) as loaded:
-        assert not loaded()
+    with checkpoint_override(own) as override:
+        assert not override.loaded
         assert value_of(with_weights(Net(), "net")) == 9
-        assert loaded()
+        assert override.loaded
     assert value_of(with_weights(Net(), "net")) == 5
-    with checkpoint_override(None) as loaded:
+    with checkpoint_override(None) as override:
+        assert override is None
         assert value_of(with_weights(Net(), "net")) == 5
-        assert not loaded()
 
 
 # ---- checksum --------------------------------------------------------------------------------------------

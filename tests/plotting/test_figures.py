@@ -480,6 +480,30 @@ def test_corruption_error_of_the_figure_is_the_metric(store):
         assert end[0] == pytest.approx(100 * (blur / 120 + fog / 140) / 2)
 
 
+def test_corruptions_of_any_setting_are_a_family_with_its_clean_setting(store):
+    from _results import load
+    from _settings import family_of, without_severity
+    from corruptions import chosen_family, clean_of
+
+    folder = "folder:my_pictures.v2"
+    names = [f"under:{kind}.{severity}@{folder}" for kind in ("fog", "jpeg_compression") for severity in (1, 2)]
+    for name in (folder, *names):
+        add_share(store, "m", name, 50)
+    results = load(store)
+    base, family = chosen_family(results, ())
+    assert {kind: list(severities) for kind, severities in family.items()} == {
+        "fog": [1, 2],
+        "jpeg_compression": [1, 2],
+    }
+    assert clean_of(base, results.settings) == folder
+    assert without_severity(names[0]) == f"under:fog.[1-9]@{folder}"
+    assert [family_of(name) for name in (names[0], "toy.fog.3_on-disk", "folder:frames.3")] == [
+        f"under:*@{folder}",
+        "toy.*",
+        None,
+    ]
+
+
 def test_corruption_error_of_the_figure_has_the_interval_of_the_group(tmp_path):
     """Own results with stored logits: the shared images count, in the figure as in `db.py --print-group`."""
     from _results import load

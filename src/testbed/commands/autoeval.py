@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,8 @@ def _estimate(
 
     display = Display(style, summary, out)
     entries, store = load_registry(registry), open_store(db)
-    models = _stored_models(store, entries, question, variant)
+    options = [*(("--db", db) if db else ()), *(("--registry", *registry) if registry else ())]
+    models = _stored_models(store, entries, question, variant, options)
     with progress_bar(sets_to_read(models, question), "sets") as bar:
         answer = answer_question(models, question, bar.update)
     save_answer(store, question, answer)
@@ -181,16 +183,22 @@ def _question(
     return Question(models, str(source), test, fit, methods, _shares(class_prior))
 
 
-def _stored_models(store: Store, entries: Registry, question: Question, variant: str | None) -> list[StoredModel]:
-    """The models of the question, all read with one variant: sets of different size are not to be compared."""
+def _stored_models(
+    store: Store, entries: Registry, question: Question, variant: str | None, options: Sequence[str]
+) -> list[StoredModel]:
+    """The models of the question, all read with one variant: sets of different size are not to be compared.
+
+    options: --db and --registry as the user gave them, for messages that tell what to type.
+    """
     from testbed.store.evaluation import OWN
     from testbed.store.find import meant_variant
-    from testbed.studies.labelfree.sets import StoredModel, meant_settings, stored_models
+    from testbed.studies.labelfree.sets import Asked, StoredModel, meant_settings, stored_models
 
-    names = stored_models(store, entries, question.models)
+    names = stored_models(store, entries, question.models, options)
+    asked = Asked(question.models, tuple(options))
     if variant is None:
         variant = meant_variant(store, names, meant_settings(entries, question.settings), OWN)
-    return [StoredModel(store, entries, name, variant) for name in names]
+    return [StoredModel(store, entries, name, variant, asked) for name in names]
 
 
 def _partial(variant: str, named: bool) -> list[str]:

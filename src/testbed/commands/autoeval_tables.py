@@ -12,12 +12,14 @@ import click
 
 from testbed.commands.latex import latex_table
 from testbed.commands.tables import formatted, text_table_under
+from testbed.studies.labelfree.recommended import recommended
 from testbed.studies.labelfree.report import (
     ErrorTable,
     error_details,
     error_tables,
     estimate_rows,
     models_table,
+    recommended_table,
     sets_table,
     without_columns,
 )
@@ -71,7 +73,8 @@ def formatted_answer(answer: Answer, remarks: list[str], style: str, summary: bo
         return formatted(rows, list(rows[0]), "csv")
     if style == "json":
         details = error_details(answer.estimates)
-        return json.dumps({"estimates": rows, "errors": details, "remarks": remarks}, indent=1)
+        first = [vars(one) for one in recommended(answer.estimates)]
+        return json.dumps({"recommended": first, "estimates": rows, "errors": details, "remarks": remarks}, indent=1)
     tables, remarks = error_tables(answer.estimates), remarks + without_columns(answer.estimates)
     if style in ("markdown", "latex"):
         return _marked_up(tables, style, remarks)
@@ -79,7 +82,7 @@ def formatted_answer(answer: Answer, remarks: list[str], style: str, summary: bo
 
 
 def _text(answer: Answer, tables: list[ErrorTable], remarks: list[str], summary: bool) -> str:
-    parts = [] if summary else _set_tables(answer)
+    parts = [] if summary else [*_recommended(answer), *_set_tables(answer)]
     if summary:
         tables = tables[-1:]  # over all models, without the groups of each
     parts += [f"{table.title}\n\n{text_table_under(*_cells(table))}" for table in tables]
@@ -88,18 +91,29 @@ def _text(answer: Answer, tables: list[ErrorTable], remarks: list[str], summary:
     return "\n\n".join(parts)
 
 
+def _recommended(answer: Answer) -> list[str]:
+    """The estimate to begin with, of each model and set."""
+    answers = recommended(answer.estimates)
+    if not answers or len(answers) > _MOST_SETS:
+        return []
+    models = {a.model for a in answers}
+    of = f" of {answers[0].model}" if len(models) == 1 else ""
+    rows, header = recommended_table(answers)
+    return [f"Recommended estimate of the accuracy{of} (%)\n\n{text_table_under(header, rows)}"]
+
+
 def _set_tables(answer: Answer) -> list[str]:
     """A table of each model's sets; of several models on one set, one table of the models."""
     models = list(dict.fromkeys(e.model for e in answer.estimates))
     sets = list(dict.fromkeys(e.eval_setting for e in answer.estimates))
     if len(models) > 1 and len(sets) == 1:
         rows, header = models_table(answer.estimates)
-        return [f"Estimated accuracy on {sets[0]} (%)\n\n{text_table_under(header, rows)}"]
+        return [f"Accuracy on {sets[0]} (%) by each method\n\n{text_table_under(header, rows)}"]
     parts = []
     for model in models:
         rows, header = sets_table(answer.estimates, model)
         if len(rows) <= _MOST_SETS:
-            parts.append(f"Estimated accuracy of {model} (%)\n\n{text_table_under(header, rows)}")
+            parts.append(f"Accuracy of {model} (%) by each method\n\n{text_table_under(header, rows)}")
         else:
             parts.append(f"{len(rows)} sets of {model}: `--format csv` or `--out FILE.csv` holds them all")
     return parts

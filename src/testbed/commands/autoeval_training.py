@@ -58,8 +58,8 @@ def train(
     stored = stored_model_name(model.name, checkpoint)
     path = head_path(store.folder, stored)
     save_head(path, head, digest, on, epochs=epochs, seed=seed, limit=limit)
-    weights = ["--checkpoint", checkpoint] if checkpoint else []
-    command = shlex.join(["python", "eval.py", "--models", model.name, *weights, "--eval-settings"])
+    same = [*(["--checkpoint", checkpoint] if checkpoint else []), *(["--db", db] if db else [])]
+    command = shlex.join(["python", "eval.py", "--models", model.name, *same, "--eval-settings"])
     click.echo(
         f"rotation head of {stored} trained on {on}, {epochs} epochs: {accuracy:.1f} % of turns told "
         f"at the end; stored in {path}\n`{command} ... --record rotation` records its logits"

@@ -6,7 +6,7 @@ import click
 
 from testbed.commands.action import Action, Context
 from testbed.commands.tables import cell, text_table, with_interval
-from testbed.errors import TestbedError, UnknownName, near_names
+from testbed.errors import TestbedError
 from testbed.metrics.estimate import Estimate
 
 _MOST_MEMBERS = 20  # larger groups show their aggregate only
@@ -18,12 +18,9 @@ def print_group(context: Context, pair: tuple[str, str]) -> None:
     from testbed.studies.groups import stored_group
 
     model, group = pair
-    shelf = context.registry.eval_settings
-    if group not in shelf.groups:
-        raise UnknownName(f"no group '{group}'{near_names(group, shelf.groups)}")
+    members, aggregate = context.registry.group(group)
     context.refuse("--print-group", version="its settings have versions of their own", source="it reads own results")
-    stored = stored_group(context.store, context.registry, model, shelf.expand(group), context.variant)
-    aggregate = shelf.aggregates.get(group)
+    stored = stored_group(context.store, context.registry, model, members, context.variant)
     n = len(stored.members)
     if len(stored.missing) == n:
         raise TestbedError(f"{model} has been run on none of the {n} settings of '{group}'")
@@ -45,6 +42,8 @@ def print_group(context: Context, pair: tuple[str, str]) -> None:
     if numbers:
         lines = [[name, with_interval(e.value, e.ci_low, e.ci_high), cell(e.n)] for name, e in numbers.items()]
         click.echo(text_table(lines, [f"{group} as a whole", "value [95 % interval]", "n"]))
+        if remark := getattr(aggregate, "remark", ""):
+            click.echo(f"\n{remark}")
     else:
         click.echo("nothing to show for the group as a whole")
     if stored.missing:

@@ -10,7 +10,7 @@ from testbed.data.samples import fingerprint_of
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.entries.registry import Registry, load_registry
-from testbed.errors import EntryError, TestbedError
+from testbed.errors import EntryError, StoreError, TestbedError, UnknownName, near_names
 from testbed.models.modes import modes_kept
 
 if TYPE_CHECKING:
@@ -156,19 +156,60 @@ def results(
     """Stored results as a table; names may be globs.
 
     Of a pair that has own and published results, the own ones are returned; the column `source` says which they are.
-    docs/finding-results.md says what `variant`, `version` and `source` mean, and what it means to leave them out.
+    `variant`, `version` and `source` reach the others: variant="limit=500", source="imagenet-testbed", or "*" for all
+    of them. docs/finding-results.md says what it means to leave them out. Where nothing is found, the error says what
+    is stored instead.
     """
-    from testbed.store.find import nothing_found, numbers
+    from testbed.store.find import numbers
     from testbed.store.opening import open_store
 
     store = open_store(db)
     which = (_listed(models), _listed(eval_settings))
     rows = numbers(store, *which, metric, variant, version, source)
-    # An evaluation without the metric is an empty table; only a pair without any evaluation is an error.
-    if not rows and metric is None:
-        raise nothing_found(store, *which, variant, version, source)
+    if not rows:
+        raise _nothing(store, metric, which, variant, version, source)
     _warn_of_mixed_data(store, rows)
     return _table(rows, (*_COLUMNS, *_MARKS))
+
+
+def _nothing(
+    store: Store, metric: str | None, which: tuple[list[str] | None, list[str] | None], *marks: Any
+) -> TestbedError:
+    """Why no number was found: nothing is stored that is meant, it has no labels, or it has other metrics."""
+    from testbed.store.find import find, nothing_found, numbers
+
+    stored = find(store, *which, *marks)
+    if not stored:
+        return nothing_found(store, *which, *marks)
+    other = list(dict.fromkeys(n.metric for n in numbers(store, *which, None, *marks)))
+    if not other:
+        return StoreError(
+            f"{stored[0].label} has no metrics, since no image has a label: testbed.outputs has the logits"
+        )
+    near = near_names(str(metric), other) or f": expected {', '.join(other)}"
+    return UnknownName(f"no metric '{metric}' there{near}")
+
+
+def outputs(
+    model: str,
+    eval_setting: str,
+    db: str | None = None,
+    registry: Sequence[str] = (),
+    *,
+    variant: str | None = None,
+    version: int | None = None,
+) -> Outputs:
+    """What is stored of a pair: logits, targets and ids, one row per readable image, in the order of the setting.
+
+    The same object as `predict` returns; `extras` has the arrays that a probe or `--record` added.
+    """
+    from testbed.store.evaluation import OWN
+    from testbed.store.find import find_one
+    from testbed.store.measuring import outputs_of
+    from testbed.store.opening import open_store
+
+    store = open_store(db)
+    return outputs_of(store, load_registry(registry), find_one(store, model, eval_setting, variant, version, OWN))
 
 
 def logits(
@@ -180,15 +221,11 @@ def logits(
     variant: str | None = None,
     version: int | None = None,
 ) -> np.ndarray:
-    """The stored logits of a pair: one row per readable image, in the order of the setting."""
-    from testbed.store.evaluation import OWN
-    from testbed.store.find import find_one
-    from testbed.store.measuring import outputs_of
-    from testbed.store.opening import open_store
+    """The stored logits of a pair: one row per readable image, in the order of the setting.
 
-    store = open_store(db)
-    evaluation = find_one(store, model, eval_setting, variant, version, OWN)
-    return outputs_of(store, load_registry(registry), evaluation).logits
+    `outputs` has the targets and ids of the rows too.
+    """
+    return outputs(model, eval_setting, db, registry, variant=variant, version=version).logits
 
 
 def _warn_of_mixed_data(store: Store, rows: Sequence[Number]) -> None:

@@ -49,7 +49,7 @@ def look_over(
     """
     labels = samples.targets if rows is None else samples.targets[np.asarray(rows, dtype=np.int64)]
     counts = Counter(labels[labels >= 0].tolist())
-    folders = _class_folders(samples)
+    folders = samples.class_folders
     wnids = dict(enumerate(imagenet_wnids())) if samples.label_space == "imagenet" else {}
     name_of = wnids | {label: folder for folder, label in folders.items()}
     per_class = {name_of.get(label, str(label)): counts[label] for label in sorted(counts)}
@@ -60,16 +60,6 @@ def look_over(
     else:
         problems += _missing(samples, samples.targets, classes)
     return Findings(len(labels), _kind(list(folders)), per_class, tuple(problems), tuple(notes))
-
-
-def _class_folders(samples: Samples) -> dict[str, int]:
-    """Class folder -> label, sorted by folder name; empty where labels do not come from folders."""
-    if not samples.folders_are_classes:
-        return {}
-    folders = {
-        image.partition("/")[0]: label for image, label in zip(samples.ids, samples.targets.tolist(), strict=True)
-    }
-    return dict(sorted(folders.items()))
 
 
 def _kind(names: Sequence[str]) -> str:

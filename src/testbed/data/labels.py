@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import json
 import re
@@ -20,6 +21,7 @@ _WNID = re.compile(r"n\d{8}")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _NO_NUMBER = frozenset(("nan", "na", "n/a", "none", "null", "inf", "+inf", "-inf", "-nan", "infinity", "-infinity"))
 _HIGHEST = 2**31 - 1
+_MOST_STRANGERS = 4  # names in one message
 
 
 @cache
@@ -157,6 +159,21 @@ def _rule_for(names: Sequence[str]) -> str:
     if all(n.isdecimal() for n in names):
         return "integer"
     return "name" if all(_plain(n) in _imagenet_names() for n in names) else "sorted"
+
+
+def not_understood(names: Sequence[str]) -> str:
+    """Which names are not those of ImageNet's classes, with near ones, to end a message; empty where all are."""
+    known = _imagenet_names()
+    strangers = [name for name in names if not _WNID.fullmatch(name) and _plain(name) not in known]
+    if not strangers:
+        return ""
+    told = []
+    for name in strangers[:_MOST_STRANGERS]:
+        near = difflib.get_close_matches(_plain(name), known, n=2)
+        told.append(f"{name} ({' or '.join(near)}?)" if near else name)
+    more = f" and {len(strangers) - _MOST_STRANGERS} more" if len(strangers) > _MOST_STRANGERS else ""
+    example = f"{imagenet_wnids()[0]} for {imagenet_names()[0]}"
+    return f"; no names of ImageNet's classes: {', '.join(told)}{more}; wnids work too, such as {example}"
 
 
 def _wnid_indices(places: Mapping[str, str]) -> dict[str, int]:

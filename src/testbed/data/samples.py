@@ -35,6 +35,14 @@ class Samples:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def class_folders(self) -> dict[str, int]:
+        """Class folder -> label, sorted by folder name; empty where labels do not come from folders."""
+        if not self.folders_are_classes:
+            return {}
+        pairs = zip(self.ids, self.targets.tolist(), strict=True)
+        return dict(sorted({image.partition("/")[0]: label for image, label in pairs}.items()))
+
 
 class Dataset(ABC):
     """A declaration of where images come from. Only opening it touches the disk."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from testbed.data.labels import imagenet_wnids, not_understood
 from testbed.data.samples import Samples
 from testbed.engine.pictures import unit_range
 from testbed.engine.preparing import Batch
@@ -57,8 +58,8 @@ class Forward:
 
     def __init__(self, loaded: LoadedModel, setting: EvalSetting, samples: Samples, options: RunOptions) -> None:
         self.loaded = self._loaded = loaded
-        self._setting, self._options = setting, options
-        self._classifier = Classifier(loaded, setting).eval()
+        self._setting, self._samples, self._options = setting, samples, options
+        self._classifier = Classifier(loaded, setting, samples).eval()
         self._recordings = Recordings(loaded, options)
         chain = [repr(t) for t in setting.transforms_for(loaded.entry) if t is not None]
         self._known_facts = {**loaded.facts(), "transform": " then ".join(chain) or "None"}  # the same for every batch
@@ -160,7 +161,10 @@ class Forward:
             )
         width, highest = logits.shape[1], int(batch.rows.targets.max())
         if self._columns is not None and width != self._columns:
-            raise DataError(f"model '{model}' gives {width} classes, but the setting '{setting}' has {self._columns}")
+            names = not_understood(list(self._samples.class_folders)) if width == len(imagenet_wnids()) else ""
+            raise DataError(
+                f"model '{model}' gives {width} classes, but the setting '{setting}' has {self._columns}{names}"
+            )
         if self._setting.targets_are == COLUMNS and highest >= width:
             raise DataError(f"model '{model}' gives {width} classes, but an image of '{setting}' has label {highest}")
 

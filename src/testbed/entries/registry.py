@@ -14,13 +14,13 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from testbed.data.regular import regular
 from testbed.entries.checks import check_name
@@ -38,6 +38,9 @@ from testbed.entries.plugin_files import (
 )
 from testbed.errors import EntryError, UnknownName, near_names
 
+if TYPE_CHECKING:
+    from testbed.metrics.aggregates import Aggregate
+
 REGISTRY_VARIABLE = "TESTBED_REGISTRY"
 ENTRY_POINT_GROUP = "testbed.registry"
 
@@ -53,7 +56,7 @@ class Shelf(Generic[Entry]):
     entries: dict[str, Entry] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    aggregates: dict[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)  # of groups, by name
+    aggregates: dict[str, Aggregate] = field(default_factory=dict)  # of groups, by name
 
     def add(self, entry: Entry, origin: str) -> None:
         if entry.name in self.groups:
@@ -206,6 +209,17 @@ class Registry:
                 names += self._expand(self.eval_settings, token)
         return list(dict.fromkeys(names))
 
+    def group(self, name: str) -> tuple[list[str], Aggregate | None]:
+        """The settings that a group, or a string for several settings, stands for, and what is computed of them all."""
+        from testbed.entries import setting_strings
+
+        shelf = self.eval_settings
+        if name in shelf.groups:
+            return shelf.expand(name), shelf.aggregates.get(name)
+        if name not in shelf.entries and setting_strings.is_setting_string(name):
+            return setting_strings.expand(name, self), setting_strings.aggregate(name, self)
+        raise UnknownName(f"no group '{name}'{near_names(name, shelf.groups)}")
+
     def _get(self, shelf: Shelf[Entry], name: str) -> Entry:
         if name not in shelf.entries:
             raise self._unknown(shelf, name)
@@ -279,7 +293,7 @@ def add_group(
     name: str,
     members: Sequence[str],
     kind: str = "eval_settings",
-    aggregate: Callable[[Any], Mapping[str, Any]] | None = None,
+    aggregate: Aggregate | None = None,
 ) -> None:
     """Give several entries one name. `members` are names, globs, tags or other groups.
 

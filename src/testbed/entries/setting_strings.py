@@ -1,11 +1,13 @@
 """Eval settings given as strings, without a registry entry.
 
 `folder:PATH`, `manifest:FILE.csv` and `array:PATH` evaluate the user's own pictures, `autoeval:DIR` those of the
-AutoEval benchmarks, and `rows:0-1000@SETTING` some rows of another setting. `explanations:MANIFEST.csv` and
-`explanations:EXPLAINER@SETTING` measure heatmaps (testbed.explain.settings).
+AutoEval benchmarks, and `rows:0-1000@SETTING` some rows of another setting. `under:fog.3@SETTING` changes the pictures
+of another setting (testbed.entries.perturbed_strings). `explanations:MANIFEST.csv` and `explanations:EXPLAINER@SETTING`
+measure heatmaps (testbed.explain.settings).
 
-Each kind of string has two functions: `expand` gives the setting names that a word of the command line stands for, and
-`resolve` makes the setting of one such name. Neither may import torch, since planning and listing use them.
+Each kind of string has three functions: `expand` gives the setting names that a word of the command line stands for,
+`resolve` makes the setting of one such name, and `aggregate` gives the numbers of several together. None may import
+torch, since planning and listing use them.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.data import autoeval
 from testbed.data.arrays import ArrayDataset
 from testbed.data.folders import StandardDataset
 from testbed.data.manifests import ManifestDataset
+from testbed.entries import perturbed_strings
 from testbed.entries.eval_setting import EvalSetting
 from testbed.errors import EntryError
+from testbed.metrics.aggregates import Aggregate, Mean
 from testbed.metrics.classification import classification
 from testbed.metrics.multilabel import SeveralLabels
 
@@ -36,10 +41,11 @@ _MOST_ROWS = 20_000_000  # where the size of the setting is not declared; ImageN
 
 @dataclass(frozen=True)
 class Kind:
-    """The two functions behind one kind of setting string."""
+    """The functions behind one kind of setting string."""
 
     resolve: Callable[[str, str, Registry], EvalSetting]  # (whole name, text after the colon, registry)
     expand: Callable[[str, str, Registry], list[str]] = lambda name, rest, registry: [name]
+    aggregate: Callable[[str, str, Registry], Aggregate] = lambda name, rest, registry: Mean()
 
 
 def is_setting_string(name: str) -> bool:
@@ -55,6 +61,20 @@ def resolve(name: str, registry: Registry) -> EvalSetting:
 def expand(token: str, registry: Registry) -> list[str]:
     kind, _, rest = token.partition(":")
     return KINDS[kind].expand(token, rest, registry)
+
+
+def aggregate(token: str, registry: Registry) -> Aggregate:
+    """What is computed of the settings that a string stands for together."""
+    kind, _, rest = token.partition(":")
+    return KINDS[kind].aggregate(token, rest, registry)
+
+
+def _one(name: str, path: str, registry: Registry) -> list[str]:
+    """The string itself. A corruption after a plus is answered with the way it is written."""
+    _, plus, what = path.rpartition("+")
+    if plus and not Path(path).expanduser().exists() and perturbed_strings.is_change(what, registry):
+        raise EntryError(f"'{name}': expected 'under:{what}@{name.removesuffix(plus + what)}'; a + is part of a path")
+    return [name]
 
 
 def _folder(name: str, path: str, registry: Registry) -> EvalSetting:
@@ -138,10 +158,11 @@ def _explanations(name: str, text: str, registry: Registry) -> EvalSetting:
 
 
 KINDS = {
-    "folder": Kind(_folder),
-    "manifest": Kind(_manifest),
-    "array": Kind(_array),
+    "folder": Kind(_folder, _one),
+    "manifest": Kind(_manifest, _one),
+    "array": Kind(_array, _one),
     "autoeval": Kind(_autoeval, _all_autoeval),
     "rows": Kind(_rows, _all_rows),
+    "under": Kind(perturbed_strings.resolve, perturbed_strings.expand, perturbed_strings.aggregate),
     "explanations": Kind(_explanations),
 }

@@ -6,9 +6,9 @@ An aggregate is a function of the stored results of one model. A group declares 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -51,6 +51,9 @@ class StoredGroup(Protocol):
 
     def of(self, model: str) -> StoredGroup | None:
         """The same group for another model; None if nothing is stored of that model."""
+
+
+Aggregate = Callable[[Any], Mapping[str, Any]]  # a StoredGroup -> numbers by name
 
 
 class Combinations:
@@ -134,6 +137,7 @@ class CorruptionSummary:
     baseline_model: str = "AlexNet"
     suffix: str = ""  # appended to metric names, for a group with several kinds of members
     severities: int = 5
+    remark: str = ""  # what to know of the numbers; printed below them
 
     def __call__(self, stored: StoredGroup) -> dict[str, Estimate]:
         accuracies = {c: self._severities(stored, c) for c in self.corruptions}

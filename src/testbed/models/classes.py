@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from testbed.data.audit import some_of
 from testbed.data.labels import imagenet_columns
-from testbed.data.samples import UNKNOWN
+from testbed.data.samples import UNKNOWN, Samples
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.errors import ModelError
+from testbed.models.weights import Head
 
 
 def lacks_classes(model: Model) -> bool:
@@ -38,6 +42,36 @@ def columns_for(model: Model, setting: EvalSetting) -> tuple[int, ...] | None:
             "setting whose class_sublist holds only classes it knows, or declare it with missing_classes='never'"
         )
     return columns
+
+
+def columns_of_head(head: Head, model: str, setting: EvalSetting, samples: Samples | None) -> tuple[int, ...] | None:
+    """The output of each class of the setting, for a network whose outputs come from a checkpoint.
+
+    The class of an output is the one that the checkpoint names. Where it names none, outputs follow the sorted names of
+    the class folders, as torchvision's ImageFolder numbers them in training. None means all outputs in their own order.
+    """
+    if setting.class_sublist is not None:
+        return tuple(setting.class_sublist)
+    folders: Mapping[str, int] = {} if samples is None else samples.class_folders
+    if not folders or samples is None or samples.num_classes is None:
+        return None  # labels that are numbers are outputs
+    owner = f"model '{model}' has {head.outputs} classes from its checkpoint"
+    if len(folders) != head.outputs:
+        raise ModelError(
+            f"{owner}, but '{setting.name}' has {len(folders)} class folders: expected one for each class, or folders "
+            "named after the numbers of the outputs (0, 1, ...)"
+        )
+    place = {name: column for column, name in enumerate(head.classes or sorted(folders))}
+    strangers = [name for name in folders if name not in place]
+    if strangers:
+        raise ModelError(
+            f"{owner} ({some_of(list(place))}), but '{setting.name}' has the folder {strangers[0]}: expected folders "
+            "of these names"
+        )
+    columns = [UNKNOWN] * samples.num_classes
+    for name, label in folders.items():
+        columns[label] = place[name]
+    return tuple(columns)
 
 
 def _own_columns(model: Model) -> tuple[int, ...]:

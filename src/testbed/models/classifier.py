@@ -11,15 +11,16 @@ from urllib.error import URLError
 import torch
 from torch import nn
 
-from testbed.data.samples import UNKNOWN
+from testbed.data.samples import UNKNOWN, Samples
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.functions import call_by_name, exits_refused
 from testbed.entries.model import Model, StandardNormalization
 from testbed.entries.registry import registry_folders
 from testbed.errors import ModelError, TestbedError
-from testbed.models.classes import columns_for
+from testbed.models.classes import columns_for, columns_of_head
 from testbed.models.weights import (
     WEIGHTS_VARIABLE,
+    Head,
     MissingWeights,
     checkpoint_override,
     folders,
@@ -32,6 +33,7 @@ from testbed.models.weights import (
 from testbed.options import AUTO, RunOptions
 from testbed.perturb.seeding import BatchRandom, SharedRandom
 
+_NO_CHANCE = 50.0  # a few classes of a thousand are known to the head: the others must not share their probability
 _AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -44,7 +46,7 @@ class LoadedModel:
         self.amp = _AMP[options.amp] if options.amp else None
         self.seed = options.seed
         with noting_files() as self.weights_files:
-            self.network = _load(entry, options)
+            self.network, self.head = _load(entry, options)
         wanted = self.device.type == "cpu" if options.channels_last is None else options.channels_last
         self.channels_last = wanted and _convolves(self.network)  # to others the layout means nothing
         if isinstance(self.network, nn.Module):
@@ -97,6 +99,7 @@ class LoadedModel:
             "normalization": repr(self.entry.normalization),
             "torch_threads": torch.get_num_threads(),
             "channels_last": self.channels_last,
+            "head": None if self.head is None else f"{self.head.outputs} outputs, from the checkpoint",
         }
 
 
@@ -104,22 +107,22 @@ def _convolves(network: Any) -> bool:
     return isinstance(network, nn.Module) and any(isinstance(part, nn.Conv2d) for part in network.modules())
 
 
-def _load(entry: Model, options: RunOptions) -> Any:
-    """The entry's network with its weights, or with those of the checkpoint."""
+def _load(entry: Model, options: RunOptions) -> tuple[Any, Head | None]:
+    """The entry's network with its weights, or with those of the checkpoint and its outputs, if these are others."""
     checkpoint = options.checkpoint or entry.checkpoint
     path = Path(checkpoint).expanduser() if checkpoint else None
     absent: list[str] = []
     try:
         with (
             exits_refused("classifier_loader"),
-            checkpoint_override(path) as already_loaded,
+            checkpoint_override(path) as override,
             local_downloads() as absent,
         ):
             network = entry.classifier_loader()
             # A loader that uses `with_weights` has loaded the checkpoint itself; any other has loaded its own weights.
-            if path is not None and not already_loaded():
-                network = load_checkpoint(network, path)
-        return network
+            if override is not None and not override.loaded:
+                network = load_checkpoint(network, override.path)
+        return network, override.head if override is not None else None
     except TestbedError as error:
         how = hint(entry.name, registry_folders(options.registry)) if isinstance(error, MissingWeights) else ""
         raise ModelError(f"model '{entry.name}' cannot be loaded: {error}{how}") from error
@@ -140,13 +143,18 @@ def _load(entry: Model, options: RunOptions) -> Any:
 class Classifier(nn.Module):
     """Images in [0, 1] -> logits of one setting's classes: normalise, classify, select the columns."""
 
-    def __init__(self, loaded: LoadedModel, setting: EvalSetting) -> None:
+    def __init__(self, loaded: LoadedModel, setting: EvalSetting, samples: Samples | None = None) -> None:
         super().__init__()
         self._loaded = loaded  # a plain object, so the network is no submodule: it is shared between settings
         self._setting = setting
         self._normalise = _normalisation(loaded.entry.normalization, loaded.device)
         self.image_ids: Sequence[str] = ()  # of the current batch; they seed a classify function's rng
-        columns = columns_for(loaded.entry, setting)
+        self._below = 0.0  # by how much a class that the model lacks is below the image's lowest score
+        if loaded.head is None:
+            columns = columns_for(loaded.entry, setting)
+        else:  # what the entry says of its classes does not hold for other outputs
+            columns = columns_of_head(loaded.head, loaded.entry.name, setting, samples)
+            self._below = _NO_CHANCE
         # Columns of the model's own outputs: a classify function gets the same numbers.
         self._class_sublist = None if columns is None else tuple(c for c in columns if c != UNKNOWN)
         # Known on the host: asking the tensor would wait for the device at every batch.
@@ -198,7 +206,8 @@ class Classifier(nn.Module):
                 )
             logits = logits[:, self._columns]
         if self._order is not None:  # a class the model lacks gets the image's lowest score: it is never predicted
-            logits = torch.cat([logits, logits.amin(dim=1, keepdim=True)], dim=1)[:, self._order]
+            lowest = logits.amin(dim=1, keepdim=True) - self._below
+            logits = torch.cat([logits, lowest], dim=1)[:, self._order]
         return logits
 
     def _random(self, images: torch.Tensor) -> BatchRandom:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from testbed.entries.registry import Registry
-from testbed.errors import DamagedError, StoreError, UnknownName, near_names
+from testbed.errors import DamagedError, StoreError, TestbedError, UnknownName, near_names
 from testbed.metrics.accuracy import right_or_wrong
 from testbed.metrics.estimate import Estimate
 from testbed.stats.combined import PerImage
@@ -72,9 +72,12 @@ class StoredGroup:
     def per_image(self, setting: str, metric: str) -> PerImage | None:
         """The value of each image whose mean is the stored number of the metric."""
         stored, outputs = self.estimate(setting, metric), self.samples(setting)
-        if stored is None or outputs is None or setting not in self.registry.eval_settings.entries:
+        if stored is None or outputs is None:
             return None
-        metrics_fn = self.registry.eval_setting(setting).metrics_fn
+        try:
+            metrics_fn = self.registry.eval_setting(setting).metrics_fn
+        except TestbedError:  # it is no longer registered, or the list behind a string is gone
+            return None
         of_setting = getattr(metrics_fn, "per_image", None)
         if of_setting is not None:
             values = of_setting(outputs.logits, outputs.targets).get(metric)

@@ -163,7 +163,7 @@ def test_several_models_agree_or_not(filled):
         (
             ("--models", "second", *BASIC[2:], "--methods", "fid"),
             "fid: features were not recorded for second on clean and 10 more: `python eval.py --models second "
-            "--eval-settings clean 'fit-*' 'noise-*' 'blur-*' --record features`",
+            "--eval-settings clean 'fit-*' 'noise-*' 'blur-*' --record features --db",
         ),
         ((*BASIC, "--class-prior", "even"), "expected source, uniform or a file with one number per class, got even"),
         ((*BASIC, "--out", "table.xls"), "expected a name that ends in .csv, .json, .md, .tex"),

@@ -154,7 +154,7 @@ def test_rotation_logits_of_two_heads_are_not_fitted_together(filled):
     words = (*FIRST, "--fit", "turned-0", "turned-1", "--test", "turned-2", "--methods", "rotation")
     said = refused(filled, *words)
     assert "the sets of first hold the logits of 2 rotation heads (2 of aaaaaaaa, 1 of bbbbbbbb): `python eval" in said
-    assert "--record rotation`" in said
+    assert "--record rotation --db " in said
 
 
 # ---- partly there -----------------------------------------------------------------------------------------
@@ -253,7 +253,9 @@ def test_the_advised_command_keeps_limit_and_checkpoint(filled):
     for name in ("clean", "noise-1", "fit-0", "fit-1"):
         fill(filled, name, models=("first",), variant="limit=100,seed=3")
     words = (*FIRST, "--fit", "fit-*", "--test", "noise-1", "--methods", "fid", "--variant", "limit=100,seed=3")
-    assert "--eval-settings clean 'fit-*' noise-1 --record features --limit 100 --seed 3`" in refused(filled, *words)
+    assert "--eval-settings clean 'fit-*' noise-1 --record features --limit 100 --seed 3 --db " in refused(
+        filled, *words
+    )
     for name in ("clean", "noise-1", "fit-0", "fit-1"):
         logits, targets = outputs(name)
         recall(filled, add(filled, "first@mine", name, logits=logits, targets=targets), checkpoint="/w/mine.pt")

@@ -1,6 +1,7 @@
 """Weights of a classifier: found locally before any download, read without running code, and loaded strictly."""
 
 from testbed.models.weights.checkpoints import UNSAFE_VARIABLE, read_tensors, state_sha256, unwrapped
+from testbed.models.weights.heads import Head
 from testbed.models.weights.loading import (
     bytes_of,
     checkpoint_is_given,
@@ -25,6 +26,7 @@ from testbed.models.weights.places import (
 __all__ = [
     "UNSAFE_VARIABLE",
     "WEIGHTS_VARIABLE",
+    "Head",
     "MissingWeights",
     "Published",
     "bytes_of",

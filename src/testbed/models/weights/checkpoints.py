@@ -151,8 +151,11 @@ def _misnamed(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[list[st
 # ---- putting them into a network ------------------------------------------------------------------------
 
 
-def load_state(network: Any, state: State, where: str) -> Any:
-    """The network with all its tensors loaded. A missing, unexpected or misshaped tensor is an error."""
+def load_state(network: Any, state: State, where: str, advice: str = "") -> Any:
+    """The network with all its tensors loaded. A missing, unexpected or misshaped tensor is an error.
+
+    advice: what the user can do about it, to end that error.
+    """
     own = network.state_dict()
     state = fitted(state, own)
     missing, unexpected = _misnamed(state, own)
@@ -167,7 +170,7 @@ def load_state(network: Any, state: State, where: str) -> Any:
         if names
     ]
     if problems:
-        raise ModelError(f"{where} does not fit {type(network).__name__}; {'; '.join(problems)}")
+        raise ModelError(f"{where} does not fit {type(network).__name__}; {'; '.join(problems)}{advice}")
     versions = {**getattr(own, "_metadata", {}), **state.versions}
     network.load_state_dict(State(state, versions), strict=False)  # checked above, with a shorter message than torch's
     return network

@@ -8,19 +8,25 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import ModelError, TestbedError
 from testbed.models.weights.checkpoints import load_state, read_tensors, unwrapped
+from testbed.models.weights.heads import Head, take_head
 from testbed.models.weights.places import SUFFIXES, WEIGHTS_VARIABLE, MissingWeights, default_folder, find_local
 
 # torch.hub ends file names with the first digits of the sha256. A date such as 20240131 is not taken for a hash.
 _HASHED_NAME = re.compile(r".*-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})(?:\.\w+)+")
 
+_OTHER_NETWORK = (
+    "; only the number of outputs may differ. Name the architecture it was trained with, or build the network as in "
+    "training in an entry of your own: docs/adding-a-model.md"
+)
+
 # Set around a classifier_loader, since it is the entry's function and takes no arguments.
-_override: ContextVar[Path | None] = ContextVar("checkpoint named by the user", default=None)
-_overridden: ContextVar[bool] = ContextVar("checkpoint already loaded", default=False)
+_override: ContextVar[Override | None] = ContextVar("checkpoint named by the user", default=None)
 _noted: ContextVar[dict[str, str] | None] = ContextVar("files loaded so far", default=None)
 
 
@@ -35,15 +41,23 @@ def noting_files() -> Iterator[dict[str, str]]:
         _noted.reset(token)
 
 
+@dataclass
+class Override:
+    """A file that the user has named, and what became of it."""
+
+    path: Path
+    loaded: bool = False
+    head: Head | None = None  # where the file has another number of outputs than the entry's network
+
+
 @contextmanager
-def checkpoint_override(path: Path | None) -> Iterator[Callable[[], bool]]:
-    """Inside the block `with_weights` loads this file instead of the entry's weights. Yields whether it has done so."""
-    token, used = _override.set(path), _overridden.set(False)
+def checkpoint_override(path: Path | None) -> Iterator[Override | None]:
+    """Inside the block `with_weights` loads this file instead of the entry's weights, and notes that it has done so."""
+    token = _override.set(None if path is None else Override(path))
     try:
-        yield _overridden.get
+        yield _override.get()
     finally:
         _override.reset(token)
-        _overridden.reset(used)
 
 
 def checkpoint_is_given() -> bool:
@@ -61,8 +75,7 @@ def with_weights(
     """
     override = _override.get()
     if override is not None:
-        _overridden.set(True)
-        return load_checkpoint(network, override)
+        return load_checkpoint(network, override.path)
     path = find_local(*local_names) if local_names else None
     if path is not None:
         return load_checkpoint(network, path)
@@ -94,12 +107,13 @@ def _fetched(local_names: Sequence[str], fallback: Callable[[], Any] | None) -> 
 
 def bytes_of(name: str) -> bytes:
     """The content of the local weights file of that name, for a loader that reads it in its own way."""
-    path = _override.get() or find_local(name)
+    override = _override.get()
+    path = override.path if override is not None else find_local(name)
     if path is None:
         _fetched((name,), None)
     assert path is not None
-    if path == _override.get():
-        _overridden.set(True)
+    if override is not None:
+        override.loaded = True
     _note(path)
     return path.read_bytes()
 
@@ -135,9 +149,16 @@ def local_downloads() -> Iterator[list[str]]:
 
 
 def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
-    """Load a file into `network`, strictly: file and network must have the same tensors."""
+    """Load a file into `network`, strictly: file and network must have the same tensors.
+
+    Only a file that the user has named may have another number of outputs, as after fine-tuning.
+    """
     _note(path)
-    state = unwrapped(read_tensors(path))
+    content = read_tensors(path)
+    state, override = unwrapped(content), _override.get()
+    if override is not None and path == override.path:
+        override.loaded, override.head = True, take_head(network, state, content)
+        return load_state(network, state, str(path), advice=_OTHER_NETWORK)
     if by_position:
         names = list(network.state_dict())
         if len(names) != len(state):
@@ -158,7 +179,9 @@ def _note(path: Path) -> None:
     promised = _HASHED_NAME.fullmatch(path.name)
     if not promised or digest.startswith(promised[1]):
         return
-    if path == _override.get():  # the digits in the name of a user's file may be a job number or part of a UUID
+    if (
+        (override := _override.get()) is not None and path == override.path
+    ):  # the digits in the name of a user's file may be a job number or part of a UUID
         print(
             f"warning: {path} is loaded as it is: its name ends like one with the sha256 {promised[1]}..., it has "
             f"{digest[:8]}...",

@@ -58,6 +58,9 @@ class SetEstimate:
     extrapolates: bool = False  # the score lies outside those of the fit sets
     r2: float | None = None  # of the line behind it: score on accuracy, or agreement on agreement
     notes: tuple[str, ...] = ()
+    n: int = 0  # images of the set; 0 where it is not known
+    margin: float | None = None  # of a line: half the width of its 95 % prediction interval
+    left_out_error: float | None = None  # of a line: RMSE on fit sets that it was not fitted on, one at a time
 
 
 @dataclass

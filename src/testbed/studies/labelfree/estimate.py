@@ -77,6 +77,7 @@ class _OneModel:
     several: bool  # the question is about several models: messages name this one
     values: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = field(default_factory=dict)  # by method and set
     accuracies: dict[str, float | None] = field(default_factory=dict)  # the true ones in percent, by set
+    sizes: dict[str, int] = field(default_factory=dict)  # images, by set
 
     def estimate(self, chosen: Sequence[Method], step: Callable[[], None]) -> None:
         """Add the estimates of every usable method, and the baselines, to the answer."""
@@ -96,6 +97,7 @@ class _OneModel:
         for one in self.sets.to_read:
             outputs = _read(self.sets.model, one, source)
             self.accuracies[one.name] = None if outputs.accuracy is None else 100 * outputs.accuracy
+            self.sizes[one.name] = len(outputs.ids)
             # Fit sets are there for the lines: a direct estimate of them would never be shown.
             for method in [m for m in usable if one.name in tested or m.kind == "score"]:
                 value = self.answer.attempt(method, one.name + self._place, method.compute, outputs, source)
@@ -130,6 +132,9 @@ class _OneModel:
             extrapolates=line is not None and bool(line.extrapolates(value)),
             r2=None if line is None else line.r2,
             notes=(*fit.notes, *notes),
+            n=self.sizes[one.name],
+            margin=None if line is None else line.margin(value),
+            left_out_error=None if line is None else line.left_out_error,
         )
 
     def _baselines(self, source: Source) -> list[SetEstimate]:

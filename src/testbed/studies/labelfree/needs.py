@@ -59,7 +59,7 @@ def _reasons(sets: Sets, question: Question, needs: frozenset[str]) -> dict[str,
     for need in sorted(needs & _NEEDED.keys()):
         # All settings in one command: features of some sets only would still not do.
         words = dict.fromkeys(question.settings)
-        command = sets.model.eval_command(words, record=need, models=question.models)
+        command = sets.model.eval_command(words, record=need)
         lacking = [s.name for s in [sets.source, *sets.to_read] if need not in sets.model.records(s)]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""

@@ -28,10 +28,23 @@ class ScoreLine:
     low: float  # smallest and largest score of the fit sets
     high: float
     n: int
+    centre: float = 0.0  # mean score of the fit sets, and the sum of squares around it
+    width: float = 0.0
+    noise: float | None = None  # standard deviation of the fit sets around the line; None for two sets
+    left_out_error: float | None = None  # RMSE of predicting each fit set from the others
 
     def predict(self, scores: ArrayLike) -> np.ndarray:
         """Accuracies in percent. Not clipped to 0..100, as published: a value beyond is a line out of its depth."""
         return self.intercept + self.slope * np.asarray(scores, dtype=np.float64)
+
+    def margin(self, score: float, confidence: float = 0.95) -> float | None:
+        """Half the width of the prediction interval of a new set with this score: normal noise around the line."""
+        from scipy.stats import t
+
+        if self.noise is None:
+            return None
+        spread = 1 + 1 / self.n + (score - self.centre) ** 2 / self.width
+        return float(t.ppf((1 + confidence) / 2, self.n - 2) * self.noise * np.sqrt(spread))
 
     def extrapolates(self, scores: ArrayLike) -> np.ndarray:
         """Whether each score lies outside those of the fit sets, where nothing supports the line."""
@@ -63,8 +76,26 @@ def fit_score(scores: ArrayLike, accuracies: ArrayLike) -> ScoreLine:
     if not spread:
         message = f"the fit sets are all {y[0]:.1f} % accurate: a line through them says that of every set"
         warnings.warn(message, LabelFreeNote, stacklevel=2)
-    left = float(((y - intercept - slope * x) ** 2).sum())
-    return ScoreLine(slope, intercept, 1 - left / spread if spread else None, float(x.min()), float(x.max()), len(x))
+    residuals = y - intercept - slope * x
+    left = float((residuals**2).sum())
+    centre, n = float(x.mean()), len(x)
+    width = float(((x - centre) ** 2).sum())
+    leverage = 1 / n + (x - centre) ** 2 / width
+    # What each set is off from the line through the others follows from its leverage; a set that alone holds the
+    # line in place has leverage 1, and no line without it.
+    possible = n > 2 and bool((leverage < 1 - _REACH).all())
+    return ScoreLine(
+        slope,
+        intercept,
+        1 - left / spread if spread else None,
+        float(x.min()),
+        float(x.max()),
+        n,
+        centre,
+        width,
+        noise=float(np.sqrt(left / (n - 2))) if n > 2 else None,
+        left_out_error=float(np.sqrt(((residuals / (1 - leverage)) ** 2).mean())) if possible else None,
+    )
 
 
 def errors(predicted: ArrayLike, true: ArrayLike) -> Errors:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from testbed.studies.labelfree.agreement import STRAIGHT
 from testbed.studies.labelfree.answers import SetEstimate
+from testbed.studies.labelfree.recommended import Recommended, in_words, recommended, standing_alone
 from testbed.studies.labelfree.regression import Errors, errors, errors_by_group
 from testbed.studies.labelfree.scores import METHODS
 
@@ -116,7 +117,8 @@ def models_table(estimates: Sequence[SetEstimate]) -> tuple[list[list[str]], lis
 def _table(
     estimates: Sequence[SetEstimate], first: str, name: Callable[[SetEstimate], str]
 ) -> tuple[list[list[str]], list[str]]:
-    """The true accuracy, then every method; `*` marks an extrapolated line."""
+    """The true accuracy, then every method; `*` marks an extrapolated line, `!` an estimate far from the others."""
+    alone = standing_alone(estimates)
     methods = list(dict.fromkeys(e.method for e in estimates if e.kind != "baseline"))
     by_place = {(name(e), e.method): e for e in estimates}
     rows = []
@@ -126,15 +128,38 @@ def _table(
         true[name(e)] = e.accuracy if true.get(name(e)) is None else true[name(e)]
     for label, accuracy in true.items():
         cells = [by_place.get((label, method)) for method in methods]
-        told = ["" if e is None else f"{e.value:.1f}{'*' if e.extrapolates else ''}" for e in cells]
+        told = ["" if e is None else f"{e.value:.1f}{_marks(e, alone)}" for e in cells]
         rows.append([label, "?" if accuracy is None else f"{accuracy:.1f}", *told])
     return rows, [first, "true", *methods]
+
+
+def _marks(e: SetEstimate, alone: Collection[tuple[str, str, str]]) -> str:
+    return ("*" if e.extrapolates else "") + ("!" if (e.model, e.eval_setting, e.method) in alone else "")
+
+
+def recommended_table(answers: Sequence[Recommended]) -> tuple[list[list[str]], list[str]]:
+    """Rows and header: one line for each model and set."""
+    several = len({a.model for a in answers}) > 1
+    rows = [
+        [
+            *([a.model] if several else []),
+            a.eval_setting,
+            "?" if a.accuracy is None else f"{a.accuracy:.1f}",
+            f"{a.estimate:.1f}",
+            f"{a.low:.1f} to {a.high:.1f}",
+            a.by,
+        ]
+        for a in answers
+    ]
+    return rows, [*(["model"] if several else []), "eval setting", "true", "estimate", "range", "by"]
 
 
 def remarks(estimates: Sequence[SetEstimate], class_prior: str | tuple[float, ...] = "source") -> list[str]:
     """What the numbers assume, and where they should not be trusted."""
     shares = {"source": "the source's", "uniform": "uniform"}.get(str(class_prior), "the given")
-    lines = []
+    lines = in_words(recommended(estimates))
+    if standing_alone(estimates):
+        lines.append("! is far from the other methods on that set")
     lines += _extrapolation([e for e in estimates if e.kind == "score"])
     lines += _score_lines([e for e in estimates if e.kind == "score"])
     used = dict.fromkeys(e.method for e in estimates)

@@ -23,6 +23,14 @@ from testbed.studies.labelfree.outputs import LabelFreeError, checked
 _GLOB = "*?["
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the user typed that a command which mends something must say again."""
+
+    models: tuple[str, ...]
+    options: tuple[str, ...] = ()  # such as --db FILE
+
+
 @dataclass(frozen=True, eq=False)
 class StoredSet:
     """One evaluation of a model, and the group its error is told with."""
@@ -39,8 +47,16 @@ class StoredModel:
     `testbed.store.find`.
     """
 
-    def __init__(self, store: Store, registry: Registry, name: str, variant: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        name: str,
+        variant: str | None = None,
+        asked: Asked | None = None,
+    ) -> None:
         self.name = name
+        self._asked = asked or Asked((name,))
         self.variant = meant_variant(store, [name], source=OWN) if variant is None else variant
         self._store, self._registry = store, registry
         self._by_setting = {e.eval_setting: e for e in find(store, [name], variant=self.variant, source=OWN)}
@@ -70,9 +86,9 @@ class StoredModel:
         declared = self._declared(word)
         return len(declared), sum(name in self._by_setting for name in declared)
 
-    def eval_command(self, settings: Iterable[str], record: str = "", models: Sequence[str] = ()) -> str:
-        """The call of eval.py that makes results on these settings beside those at hand."""
-        words = ["python", "eval.py", "--models", *(models or [self.name])]
+    def eval_command(self, settings: Iterable[str], record: str = "") -> str:
+        """The call of eval.py that makes results on these settings beside those at hand, with the user's own words."""
+        words = ["python", "eval.py", "--models", *self._asked.models]
         if self._checkpoint:
             words = [*words[:3], self.name.rpartition("@")[0], "--checkpoint", self._checkpoint]
         words += ["--eval-settings", *settings, *(["--record", record] if record else [])]
@@ -80,7 +96,7 @@ class StoredModel:
         for part in self.variant.split(",") if self.variant else ():
             option, _, value = part.partition("=")
             words += [f"--{option}", value]
-        return shlex.join(words)
+        return shlex.join([*words, *self._asked.options])
 
     @property
     def _checkpoint(self) -> str | None:
@@ -130,8 +146,11 @@ class StoredModel:
         return evaluation.provenance
 
 
-def stored_models(store: Store, registry: Registry, words: Iterable[str]) -> list[str]:
-    """The models with a row in the database that these names, globs, groups and tags stand for."""
+def stored_models(store: Store, registry: Registry, words: Iterable[str], options: Sequence[str] = ()) -> list[str]:
+    """The models with a row in the database that these names, globs, groups and tags stand for.
+
+    options: what the user typed that a command which mends something must say again, such as --db FILE.
+    """
     known = model_names(store)
     names: list[str] = []
     for word in words:
@@ -142,7 +161,8 @@ def stored_models(store: Store, registry: Registry, words: Iterable[str]) -> lis
         matching = [n for n in known if n == word or fnmatchcase(n, word)]
         stored = [n for n in dict.fromkeys([*declared, *matching]) if n in known]
         if not stored:
-            hint = near_names(word, known) or "; `python db.py --list-models-db` lists those that have results"
+            command = shlex.join(["python", "db.py", "--list-models-db", *options])
+            hint = near_names(word, known) or f"; `{command}` lists those that have results"
             raise UnknownName(f"no model '{word}' in the {store.where}{hint}")
         names += stored
     return list(dict.fromkeys(names))
