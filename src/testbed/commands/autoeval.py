@@ -248,6 +248,5 @@ def _save(store: Store, question: Question, answer: Answer) -> None:
                 notes=list(e.notes),
             )
             for e in answer.estimates
-            if e.kind != "baseline"  # they can be told from the numbers that are stored anyway
         ],
     )
