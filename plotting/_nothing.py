@@ -13,6 +13,9 @@ from testbed.store.find import EVERY, nothing_found, numbers
 from testbed.store.names import eval_setting_names, matches, model_names
 
 
+_IMPORT = " (db.py --import-csv FILE --source NAME brings in more)"
+
+
 def nothing_of_metric(store: Store, metric: str, variant: str, sources: Sequence[str]) -> StoreError | UnknownName:
     """Why there is no number at all. Only asked where nothing was found, so it may read everything."""
     there = numbers(store, variant=EVERY, source=EVERY)
@@ -21,7 +24,7 @@ def nothing_of_metric(store: Store, metric: str, variant: str, sources: Sequence
     known = sorted({row.source for row in there})
     for name in sources:
         if name not in known:
-            return UnknownName(f"no results from source '{name}'; expected {', '.join(known)}")
+            return UnknownName(f"no results from source '{name}'; expected {', '.join(known)}{_IMPORT}")
     here = [row for row in there if row.variant == variant]
     if not here:
         return nothing_found(store, variant=variant, source=sources[0] if len(sources) == 1 else None)
