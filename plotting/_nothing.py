@@ -12,7 +12,6 @@ from testbed.store.evaluation import Number
 from testbed.store.find import EVERY, nothing_found, numbers
 from testbed.store.names import eval_setting_names, matches, model_names
 
-
 _IMPORT = " (db.py --import-csv FILE --source NAME brings in more)"
 
 
