@@ -106,6 +106,15 @@ def head(figure: Figure, title: str, notes: Sequence[str] = (), variant: str = "
         figure.text(0.012, top, line, ha="left", va="top", fontsize=8, color=QUIET)
 
 
+def counts(n: np.ndarray) -> str:
+    """How many images stand behind numbers: one count, or the least and the most; 0 where it is not known."""
+    known = np.asarray(n)[np.asarray(n) > 0]
+    if not known.size:
+        return "unknown numbers of"
+    low, high = int(known.min()), int(known.max())
+    return f"{high:,}" if low == high else f"{low:,} to {high:,}"
+
+
 def variant_notes(variant: str) -> list[str]:
     """What must be said of results that are not those of whole settings."""
     return [f"partial results: {variant}"] if variant else []
@@ -130,6 +139,12 @@ def save(figure: Figure, out: Path, dpi: int = 150) -> list[Path]:
             write_aside(path, lambda aside, how=how: figure.savefig(aside, **how))
     click.echo(f"wrote {' and '.join(map(str, paths))}")
     return paths
+
+
+def beside(out: Path, part: str) -> Path:
+    """The path of one of several figures: `part` goes before an ending that `out` has."""
+    ending = out.suffix if out.suffix in FORMATS else ""
+    return out.with_name(f"{out.name.removesuffix(ending)}-{part}{ending}")
 
 
 def save_text(path: Path, text: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from _results import Column, Results
+from _settings import LOWER_ENDS
 from _types import STANDARD, TYPES
 
 from testbed.errors import TestbedError, UnknownName
@@ -49,6 +50,17 @@ class Line:
     draws: Draws
     on: np.ndarray
     choice: Choice
+
+
+def with_lower_end(choice: Choice, results: Results, pair: tuple[str, str], x: Column, named: Sequence[str]) -> Choice:
+    """The choice with the published lower end of x for this pair of settings, where --min-x was not given.
+
+    It goes down to the lowest of own and named models: what somebody ran or asked for is never hidden by a default.
+    """
+    if choice.min_x is not None or pair not in LOWER_ENDS:
+        return choice
+    kept = np.array([p.source == OWN for p in results.points]) | results.highlighted(named)
+    return replace(choice, min_x=float(np.nanmin([LOWER_ENDS[pair], *x.value[kept]])))
 
 
 def shown(x: Column, y: Column, choice: Choice) -> np.ndarray:

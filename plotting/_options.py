@@ -126,7 +126,11 @@ line_options = _stacked(
         help="Scale of both axes and space of the fit.  [default: logit for accuracies]",
     ),
     click.option("--method", type=click.Choice(list(METHODS)), default="ols", show_default=True, help="Kind of fit."),
-    click.option("--min-x", type=click.FloatRange(0, 100), help="Leave out models below this on x."),
+    click.option(
+        "--min-x",
+        type=click.FloatRange(0, 100),
+        help="Leave out models below this on x.  [default: as published, or 0]",
+    ),
     many("--fit-models", metavar="GLOB...", text="Models the line goes through.  [default: by type]"),
     click.option("--fit-type", default="standard", show_default=True, help="Type of the models the line goes through."),
     many(

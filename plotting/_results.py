@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import numpy as np
+from _nothing import check_models, check_settings, nothing_of_metric
 from _settings import MANY_IN_ONE, TENTH, stored_patterns, weights_of
 from _types import TYPES, type_of
 
@@ -18,9 +19,9 @@ from testbed.metrics.estimate import ACCURACY, LOWER, UNDECLARED, MetricKind
 from testbed.stats.intervals import clopper_pearson
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Number
-from testbed.store.find import EVERY, many_objects, meant_variant, nothing_found, numbers
+from testbed.store.find import EVERY, many_objects, meant_variant, numbers, stored_variants
 from testbed.store.mixed import MARK, MixedData, lines, mixed_data
-from testbed.store.names import eval_setting_names, matches, model_tags
+from testbed.store.names import matches, model_tags
 
 STORED_CONFIDENCE = 0.95
 # Accuracies that are k of n images, so that an interval at any confidence follows from the number and n. The declared
@@ -65,6 +66,7 @@ class Results:
     low: np.ndarray
     high: np.ndarray
     n: np.ndarray
+    other_variants: tuple[str, ...] = ()  # that are stored but not in the table
     notes: tuple[str, ...] = ()  # on numbers that do not belong side by side; their models have a star
 
     @property
@@ -86,6 +88,12 @@ class Results:
     def axis_label(self) -> str:
         """The metric with its unit."""
         return f"{self.metric}, {self.kind.unit}" if self.kind.unit else self.metric
+
+    @property
+    def instead(self) -> str:
+        """Ends the sentence that there is nothing to draw: which other variants to ask for."""
+        names = [f"--variant {name or repr('')}" for name in self.other_variants]
+        return f"; there are other results: {', '.join(names)}" if names else ""
 
     def column(self, expression: str, label: str | None = None) -> Column:
         """A setting, or the mean over several: missing for a model that lacks any of them.
@@ -181,9 +189,11 @@ def load(
     with many_objects():
         rows = _read(store, metric, variant, sources, source)
         if not rows:
-            raise _nothing(store, metric, variant, sources)
+            raise nothing_of_metric(store, metric, variant, sources)
         results = _as_table(rows, metric, variant, confidence, model_tags(store))
-    _check_settings(store, results, words.eval_settings)
+    results = replace(results, other_variants=tuple(v for v in stored_variants(store) if v != variant))
+    check_models(store, words.models, [p.model for p in results.points], variant)
+    check_settings(store, words.eval_settings, results.settings, metric, variant)
     return _with_marks(store, results, rows, stored_patterns(words.eval_settings))
 
 
@@ -214,35 +224,6 @@ def _read(store: Store, metric: str, variant: str, sources: Sequence[str], sourc
     if len(sources) > 1:
         rows = [row for row in rows if row.source in sources]
     return [row for row in rows if row.value is not None]
-
-
-def _nothing(store: Store, metric: str, variant: str, sources: Sequence[str]) -> StoreError | UnknownName:
-    """What there is instead. Only asked where nothing was found, so it may read everything."""
-    there = numbers(store, variant=EVERY, source=EVERY)
-    if not there:
-        return StoreError(f"the {store.where} holds no results: run eval.py, or db.py --import-csv, first")
-    known = sorted({row.source for row in there})
-    for name in sources:
-        if name not in known:
-            return UnknownName(f"no results from source '{name}'; expected {', '.join(known)}")
-    metrics = sorted({row.metric for row in there if row.variant == variant})
-    if not metrics:
-        return nothing_found(store, variant=variant, source=sources[0] if len(sources) == 1 else None)
-    hint = near_names(metric, metrics) or f"; there is {', '.join(metrics[:6])}"
-    return UnknownName(f"no results with metric '{metric}'{hint}")
-
-
-def _check_settings(store: Store, results: Results, expressions: Sequence[str]) -> None:
-    """Refuse settings that the table lacks; those that have results of another variant are told with these."""
-    for expression in expressions:
-        try:
-            weights_of(expression, results.settings)
-        except UnknownName:
-            patterns = stored_patterns([expression])
-            if any(matches(name, patterns) for name in eval_setting_names(store)):
-                wanted = [p for p in expression.split(",") if p not in results.settings]
-                raise nothing_found(store, None, wanted, results.variant) from None
-            raise
 
 
 def _as_table(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,10 @@ from _options import (
 
 from testbed.commands.options import db_option, registry_option
 from testbed.entries.registry import load_registry
-from testbed.errors import StoreError
+from testbed.errors import StoreError, TestbedError
 from testbed.metrics.calibration import BINS, ConfidenceBins, binned, equal_width_places
 from testbed.stats.intervals import wilson
+from testbed.store.evaluation import Evaluation
 from testbed.store.opening import open_store
 from testbed.store.outputs import Outputs
 
@@ -68,17 +71,26 @@ def main(
         python plotting/calibration.py --models 'digits_cnn*' --eval-settings digits digits.contrast.3
     """
     stored = stored_outputs(open_store(db), load_registry(registry), models, eval_settings, variant)
+    if len(stored.evaluations) > MOST:
+        raise too_many(stored.evaluations)
     diagrams: dict[tuple[str, str], Reliability] = {}
     for evaluation in stored.evaluations:
-        if len(diagrams) == MOST:
-            click.echo(f"only the first {MOST} of {len(stored.evaluations)} are drawn: choose with --models", err=True)
-            break
         outputs = stored.readable(evaluation)
         if outputs is not None:
             diagrams[evaluation.model, evaluation.eval_setting] = reliability(outputs, bins, confidence)
     if not diagrams:
         raise StoreError(f"the {stored.store.where} has no stored logits of these models and settings")
     save(figure_of(diagrams, bins, confidence, title, stored.variant), out)
+
+
+def too_many(evaluations: Sequence[Evaluation]) -> TestbedError:
+    """Which models and settings there are to choose from."""
+    models, settings = (list(dict.fromkeys(map(attrgetter(name), evaluations))) for name in ("model", "eval_setting"))
+    more = f" and {len(settings) - 5} more" if len(settings) > 5 else ""
+    return TestbedError(
+        f"{len(evaluations)} pairs have stored logits, a figure shows up to {MOST}: choose with --models "
+        f"({', '.join(models)}) and --eval-settings ({', '.join(settings[:5])}{more})"
+    )
 
 
 def reliability(outputs: Outputs, bins: int = BINS, confidence: float = 0.95) -> Reliability:
@@ -115,7 +127,7 @@ def figure_of(
         f"Blue: share of right answers in {bins} bins of confidence, with {100 * confidence:g} % intervals; dashed: as "
         "right as sure; grey: share of images. ECE: expected calibration error, points."
     )
-    head(panels.figure, title or "Reliability", [note], variant)
+    head(panels.figure, title or "Accuracy by confidence", [note], variant)
     return panels.figure
 
 

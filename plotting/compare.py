@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, head, new_figure, save, save_text
+from _drawing import QUIET, counts, head, new_figure, save, save_text
 from _logits import StoredOutputs, stored_outputs
 from _options import confidence_option, figure_command, out_option, settings_option, title_option, variant_option
 
@@ -145,8 +145,10 @@ def forest(
     ax.set_xlabel(f"top1, percentage points:  < 0 {second} is better  |  > 0 {first} is better")
     better = sum(c.significant and c.difference > 0 for c in compared)
     worse = sum(c.significant and c.difference < 0 for c in compared)
+    images = counts(np.array([c.n for c in compared]))
     notes = [
-        f"{len(compared)} settings, same images; bars: {100 * confidence:g} % intervals (Newcombe); p: McNemar, exact.",
+        f"{len(compared)} settings, {images} images each, the same for both; bars: {100 * confidence:g} % intervals "
+        "(Newcombe); p: McNemar, exact.",
         f"Filled where significant (Holm over all settings, 5 %): {first} better on {better}, {second} on {worse}.",
     ]
     head(figure, title or f"{first} against {second}", notes, variant)

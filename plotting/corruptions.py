@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, head, legend_below, new_figure, new_panels, patch, reach, save
+from _drawing import QUIET, beside, counts, head, legend_below, new_figure, new_panels, patch, reach, save
 from _options import figure_command, highlight_option, read_results, source_options, table_options
-from _results import Results
+from _results import Column, Results
 from _settings import SEVERITY
 from _types import TYPES
 
@@ -28,6 +28,8 @@ from testbed.studies.groups import stored_group
 
 FEW = 8  # so many models get a curve each
 MOST_BARS = 40
+MEAN = "mean of all"  # the panel over corruptions
+ENDS = ("value", "low", "high")
 Family = dict[str, dict[int, str]]  # corruption to severity to setting
 
 
@@ -69,11 +71,11 @@ def main(
     base, family = chosen_family(results, eval_settings)
     strong = results.highlighted(highlight)
     clean = clean or clean_of(base, results.settings)
-    save(curves(results, base, family, clean, strong, title), out.with_name(f"{out.name}-curves"))
+    save(curves(results, base, family, clean, strong, title), beside(out, "curves"))
     entries = load_registry(registry)
     errors, words = reference_errors(results, entries, family, reference_model)
     stored = Stored(open_store(db), entries)
-    save(bars(results, family, errors, words, strong, title, stored), out.with_name(f"{out.name}-mce"))
+    save(bars(results, family, errors, words, strong, title, stored), beside(out, "mce"))
 
 
 def chosen_family(results: Results, patterns: tuple[str, ...]) -> tuple[str, Family]:
@@ -87,7 +89,8 @@ def chosen_family(results: Results, patterns: tuple[str, ...]) -> tuple[str, Fam
             family = families.setdefault(base, {})
             family.setdefault(parts["corruption"], {})[int(parts["severity"])] = name
     if not families:
-        raise TestbedError("no setting here is named BASE.CORRUPTION.SEVERITY, such as digits.contrast.3")
+        words = "no setting here is named BASE.CORRUPTION.SEVERITY, such as digits.contrast.3"
+        raise TestbedError(f"{words}{results.instead}")
     chosen = max(families, key=lambda key: sum(map(len, families[key].values())))
     for other in families.keys() - {chosen}:
         click.echo(f"drawing {chosen}; {other} is there too (choose with --eval-settings)", err=True)
@@ -107,19 +110,23 @@ def curves(
     results: Results, base: str, family: Family, clean: str | None, strong: np.ndarray, title: str | None = None
 ) -> Any:
     """A panel per corruption: a curve per model where they are few, else the mean of each type and highlighted ones."""
-    panels = new_panels(len(family), 5, size=(2.1, 1.75), room=(6.5, 1.4), sharey=True)
+    shown = [name for severities in family.values() for name in severities.values()]
+    places = [results.settings.index(name) for name in shown]
+    some = np.isfinite(results.value[:, places]).any(axis=1)
+    # Others, such as published models that were never run on these settings, have no say in how it is drawn.
+    results, strong = results.keep(some), strong[some]
     each = len(results.points) <= FEW
+    by_panel = panel_columns(results, family, clean)
+    panels = new_panels(len(by_panel), 5, size=(2.1, 1.75), room=(6.5, 1.4), sharey=True)
     handles: dict[str, Any] = {}
-    for ax, (corruption, severities) in zip(panels.each, sorted(family.items()), strict=True):
-        levels = ({0: clean} if clean else {}) | dict(sorted(severities.items()))
-        places = [results.settings.index(name) for name in levels.values()]
-        numbers = results.value[:, places], results.low[:, places], results.high[:, places]
+    for ax, (name, levels) in zip(panels.each, by_panel.items(), strict=True):
+        value, low, high = (np.column_stack([getattr(c, end) for c in levels.values()]) for end in ENDS)
         if each:
-            handles |= _curve_each(ax, results, list(levels), *numbers)
+            handles |= _curve_each(ax, results, list(levels), value, low, high)
         else:
-            handles |= _curve_types(ax, results, list(levels), numbers[0])
-            handles |= _curve_strong(ax, results, list(levels), numbers[0], strong)
-        ax.set_title(corruption.replace("_", " "), fontsize=8.5)
+            handles |= _curve_types(ax, results, list(levels), value)
+            handles |= _curve_strong(ax, results, list(levels), value, strong)
+        ax.set_title(name, fontsize=8.5, fontweight="bold" if name == MEAN else "normal")
         ax.set_xticks(list(levels))
         ax.tick_params(labelsize=7.5)
     for ax in panels.left:
@@ -127,13 +134,27 @@ def curves(
     for ax in panels.bottom:
         ax.set_xlabel("severity" + (f" (0: {clean})" if clean else ""), fontsize=8)
     legend_below(panels.figure, list(handles.values()), 4)
-    bands = f"{100 * results.confidence:g} % intervals" if each else "the middle 80 % of the models"
-    places = [results.settings.index(name) for severities in family.values() for name in severities.values()]
-    models = np.isfinite(results.value[:, places]).any(axis=1).sum()
-    note = f"{models} models; {'a curve each' if each else 'the mean of each type'}; bands: {bands}."
+    bands = f"{100 * results.confidence:g} % intervals" if each else "the middle 80 % of its models, of 3 or more"
+    summary = "a curve each" if each else "a curve for the mean of each type, of the models that have all severities"
+    n = counts(results.n[:, places])
+    note = f"{len(results.points)} models, {n} images each; {summary}; bands: {bands}."
     what = "Accuracy" if results.is_accuracy else results.metric
     head(panels.figure, title or f"{what} by severity: {base}", [note], results.variant)
     return panels.figure
+
+
+def panel_columns(results: Results, family: Family, clean: str | None) -> dict[str, dict[int, Column]]:
+    """Title of each panel to its severities: first the mean of all corruptions, at severities that all of them have."""
+    start = {0: results.column(clean)} if clean else {}
+    panels = {}
+    shared = sorted(set.intersection(*(set(severities) for severities in family.values())))
+    if len(family) > 1 and shared:
+        means = {level: results.column(",".join(s[level] for s in family.values())) for level in shared}
+        panels[MEAN] = start | means
+    for corruption, severities in sorted(family.items()):
+        columns = {level: results.column(name) for level, name in sorted(severities.items())}
+        panels[corruption.replace("_", " ")] = start | columns
+    return panels
 
 
 def _curve_each(
@@ -155,13 +176,14 @@ def _curve_types(ax: Any, results: Results, levels: list[int], value: np.ndarray
     whole = np.isfinite(value).all(axis=1)
     for kind in TYPES.values():
         rows = whole & np.array([p.type == kind.tag for p in results.points])
-        # The middle 80 % of two models says nothing.
-        if rows.sum() < 3:
+        if not rows.any():
             continue
-        (handles[kind.tag],) = ax.plot(levels, value[rows].mean(axis=0), color=kind.color, label=kind.label)
-        ax.fill_between(
-            levels, *np.percentile(value[rows], [10, 90], axis=0), color=kind.color, alpha=0.13, linewidth=0
-        )
+        label = f"{kind.label} ({rows.sum()})"
+        (handles[kind.tag],) = ax.plot(levels, value[rows].mean(axis=0), color=kind.color, label=label)
+        # The middle 80 % of two models says nothing.
+        if rows.sum() >= 3:
+            middle = np.percentile(value[rows], [10, 90], axis=0)
+            ax.fill_between(levels, *middle, color=kind.color, alpha=0.1, linewidth=0)
     return handles
 
 
@@ -272,7 +294,7 @@ def bars(
     value, low, high = mean_corruption_error(results, family, errors, stored)
     order = np.argsort(value)[: np.isfinite(value).sum()]
     if not len(order):
-        raise TestbedError("no model has results on all severities of all corruptions")
+        raise TestbedError(f"no model has results on all severities of all corruptions{results.instead}")
     chosen = order if len(order) <= MOST_BARS else _best_and_strong(order, strong)
     figure, ax = new_figure(7.2, 0.19 * len(chosen) + 1.5)
     places = np.arange(len(chosen))[::-1]
@@ -290,7 +312,10 @@ def bars(
     kinds = dict.fromkeys(results.points[i].type for i in chosen)
     legend_below(figure, [patch(TYPES[kind].color, TYPES[kind].label, 0.8) for kind in kinds])
     some = "" if len(chosen) == len(order) else f"; the best {MOST_BARS} of {len(order)} models, and highlighted ones"
-    note = f"Over {len(errors)} corruptions, {words}{some}. Bars: {100 * results.confidence:g} % intervals."
+    places = [results.settings.index(name) for c in errors for name in family[c].values()]
+    images = f"{counts(results.n[chosen][:, places])} images each"
+    level = f"{100 * results.confidence:g} % intervals"
+    note = f"Over {len(errors)} corruptions, {images}, {words}{some}. Thin lines: {level}."
     head(figure, title or "Mean corruption error", [note], results.variant)
     return figure
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from _drawing import draw_names, draw_points, head, legend_below, named_rows, new_figure, save, wrapped
-from _lines import Choice, fit_line, robustness, shown
+from _drawing import counts, draw_names, draw_points, head, legend_below, named_rows, new_figure, save, wrapped
+from _lines import Choice, fit_line, robustness, shown, with_lower_end
 from _options import figure_command, line_options, point_options, read_choice, read_results, source_options
 from _results import Column, Results
 from _settings import reference_of
 
 from testbed.errors import TestbedError
 from testbed.stats.effective_robustness import robustness_correlation
+
+OUTER = 8  # directions in which the outermost model is named unasked, where there are too many to name all
+FEWEST_FOR_CORRELATION = 10  # the interval of r from fewer covers most of -1 to 1
 
 
 @figure_command()
@@ -52,8 +56,9 @@ def main(
     """
     results = read_results(options, models, (x_name, y_name))
     choice = read_choice(results, options)
-    x = rho_column(results, x_name, reference_x or reference, choice)
-    y = rho_column(results, y_name, reference_y or reference, choice)
+    named = (*models, *highlight)
+    x = rho_column(results, x_name, reference_x or reference, choice, named)
+    y = rho_column(results, y_name, reference_y or reference, choice, named)
     rows = np.isfinite(x.value) & np.isfinite(y.value) & results.chosen(models, types)
     # The models of the line lie around 0 because the line goes through them.
     if not standard:
@@ -61,13 +66,16 @@ def main(
     save(rho_against_rho(results, x, y, rows, choice, highlight=highlight, names=names, title=title), out)
 
 
-def rho_column(results: Results, shift: str, reference: str | None, choice: Choice) -> Column:
+def rho_column(
+    results: Results, shift: str, reference: str | None, choice: Choice, named: Sequence[str] = ()
+) -> Column:
     """Effective robustness of every point under a shift, in percentage points."""
     reference = reference or reference_of(shift, results.settings)
     if reference is None:
         raise TestbedError(f"no reference is known for '{shift}': name one with --reference")
     base = results.column(reference)
     shifted = results.column(shift)
+    choice = with_lower_end(choice, results, (reference, shift), base, named)
     line = fit_line(results, base, shifted, choice)
     if line is None:
         raise TestbedError(f"fewer than 3 {choice.words} models have both {base.label} and {shifted.label}: no line")
@@ -89,7 +97,7 @@ def rho_against_rho(
 ) -> Any:
     """The figure."""
     if not rows.any():
-        raise TestbedError(f"no model has effective robustness under both {x.label} and {y.label}")
+        raise TestbedError(f"no model has effective robustness under both {x.label} and {y.label}{results.instead}")
     strong = results.highlighted(highlight)
     figure, ax = new_figure()
     handles = draw_points(ax, results, x, y, rows=rows, strong=strong)
@@ -101,22 +109,33 @@ def rho_against_rho(
     legend_below(figure, handles)
     head(figure, title or "Effective robustness under two shifts", notes(x, y, rows, choice), results.variant)
     # Last: legend and title move the axes, and names are placed in pixels.
-    draw_names(ax, results, x, y, named=named_rows(rows, strong, names))
+    outer = np.isin(np.arange(len(rows)), outer_rows(x, y, rows)) if names is None else False
+    draw_names(ax, results, x, y, named=named_rows(rows, strong | outer, names))
     return figure
+
+
+def outer_rows(x: Column, y: Column, rows: np.ndarray, most: int = OUTER) -> np.ndarray:
+    """The points that stand farthest out, in each of the directions around the middle: those one wants the names of."""
+    places = np.stack([(c.value - c.value[rows].mean()) / (c.value[rows].std() or 1.0) for c in (x, y)])[:, rows]
+    angles = np.linspace(0, 2 * np.pi, most, endpoint=False)
+    outermost = (np.stack([np.cos(angles), np.sin(angles)], axis=1) @ places).argmax(axis=1)
+    return np.unique(rows.nonzero()[0][outermost])
 
 
 def notes(x: Column, y: Column, rows: np.ndarray, choice: Choice) -> list[str]:
     """What the axes are, and how far one tells the other."""
+    images = f"{counts(x.n[rows])} (x) and {counts(y.n[rows])} (y) images each"
     bars = f"{100 * choice.confidence:g} % intervals over models and images"
     what = f"Percentage points above the line through {choice.words} models; bars: {bars}."
+    models = "1 model" if rows.sum() == 1 else f"{rows.sum()} models"
+    if rows.sum() < FEWEST_FOR_CORRELATION:
+        return [what, f"{models}, {images}; no correlation of fewer than {FEWEST_FOR_CORRELATION}."]
     try:
-        correlation = robustness_correlation(x.value[rows], y.value[rows], choice.confidence)
-    except ValueError:
-        return [what, f"{rows.sum()} models: too few for a correlation."]
-    return [
-        what,
-        f"{correlation.n} models, Pearson's r = {correlation.r:.2f} [{correlation.low:.2f}, {correlation.high:.2f}].",
-    ]
+        r = robustness_correlation(x.value[rows], y.value[rows], choice.confidence)
+    except ValueError:  # all models stand at one place
+        return [what, f"{models}, {images}."]
+    level = f"{100 * choice.confidence:g} % interval"
+    return [what, f"{models}, {images}; Pearson's r = {r.r:.2f} [{r.low:.2f}, {r.high:.2f}] ({level})."]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from _drawing import variant_notes
 from _lines import NOT_ON_THE_LINE
 from _options import figure_command, out_option, source_options, title_option, types_option
 from _results import Point, Results, Words, load
-from _settings import AVERAGES, family_of, weights_of
+from _settings import AVERAGES, LOWER_ENDS, V2, family_of, weights_of
 from _types import STANDARD, TYPES
 
 from testbed.data.writing import write_text, writing_to
@@ -31,7 +31,7 @@ from testbed.store.names import matches
 from testbed.store.opening import open_store
 
 PAGE = Path(__file__).resolve().parent / "explorer_page"
-START = ("val", "imagenetv2-matched-frequency-format-val")
+START = ("val", V2)
 _TOLD = {
     "finished_at": "finished",
     "device": "device",
@@ -172,7 +172,7 @@ def _start(results: Results, averages: dict[str, Any]) -> dict[str, str]:
     """The first view: the published pair, or the most measured setting without a shift against what is left."""
     axis = "logit" if results.is_accuracy else "linear"
     if set(START) <= set(results.settings):
-        return {"x": START[0], "y": START[1], "axis": axis, "min": "55"}  # as in the published figure
+        return {"x": START[0], "y": START[1], "axis": axis, "min": f"{LOWER_ENDS[START]:g}"}
     measured = np.isfinite(results.value).sum(axis=0)
     order = sorted(range(len(results.settings)), key=lambda j: (-measured[j], "." in results.settings[j], j))
     x = results.settings[order[0]]

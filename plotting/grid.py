@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, head, new_figure, save
+from _drawing import QUIET, counts, head, new_figure, save
 from _options import figure_command, read_results, source_options, table_options
 from _results import Column, Results
 from _settings import AVERAGES, without_severity
@@ -74,7 +75,7 @@ def ordered_rows(results: Results, columns: list[Column], by: Column | None) -> 
     values = np.column_stack([c.value for c in columns])
     some = np.isfinite(values).any(axis=1)
     if not some.any():
-        raise TestbedError("no model has results on these settings")
+        raise TestbedError(f"no model has results on these settings{results.instead}")
     score = np.zeros(len(values)) if by is None else np.nan_to_num(results.sign * by.value, nan=-np.inf)
     if by is None:
         score[some] = np.nanmean([_standing(results.sign * column) for column in values.T], axis=0)[some]
@@ -103,8 +104,10 @@ def grid(
     cell = (0.34, 0.2) if numbers else (0.2, 0.13)
     height = cell[1] * len(order) if names else 6.0
     beside = max(len(results.points[i].label) for i in order) if names else 26
-    below = max(len(c.label) for c in columns)
-    figure, ax = new_figure(max(6.5, cell[0] * len(columns) + 0.06 * beside + 1.4), height + 0.06 * below + 1)
+    # Upright names of one line would take a third of the figure; as many lines as a column has room for do not.
+    names_below = [broken(c.label, 3 if numbers else 2) for c in columns]
+    below = max(len(line) for name in names_below for line in name.split("\n"))
+    figure, ax = new_figure(max(6.5, cell[0] * len(columns) + 0.06 * beside + 1.4), height + 0.055 * below + 1)
     image = ax.imshow(
         values,
         aspect="auto",
@@ -116,7 +119,7 @@ def grid(
     )
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
-    ax.set_xticks(range(len(columns)), [c.label for c in columns], rotation=90, fontsize=7)
+    ax.set_xticks(range(len(columns)), names_below, rotation=90, fontsize=7 if numbers else 5.5, linespacing=1)
     ax.tick_params(length=0)
     if names:
         ax.set_yticks(range(len(order)), [results.points[i].label for i in order], fontsize=7)
@@ -128,10 +131,27 @@ def grid(
     _mark_types(ax, [results.points[i].type for i in order], names)
     figure.colorbar(image, ax=ax, shrink=min(1.0, 3 / (height + 0.5)), pad=0.015, label=results.axis_label)
     missing = int(np.isnan(values).sum())
-    note = f"{results.axis_label}; models in groups of their type, best first within each"
+    n = np.column_stack([c.n for c in columns])[order]
+    images = f"{counts(n[np.isfinite(values)])} images each"
+    note = f"{results.axis_label}, {images}; models in groups of their type, best first within each"
     note += f"; {missing:,} of {values.size:,} cells without a result are grey." if missing else "."
     head(figure, title or f"{len(order)} models on {len(columns)} settings", [note], results.variant)
     return figure
+
+
+def broken(label: str, lines: int) -> str:
+    """The name in so many lines of about the same length, broken after dots, dashes and underscores."""
+    pieces = re.findall(r"[^._-]*[._-]?", label)[:-1] or [label]
+    best = [label]
+    for longest in range(len(label), 0, -1):
+        made = [""]
+        for piece in pieces:
+            made = [*made[:-1], made[-1] + piece] if len(made[-1] + piece) <= longest else [*made, piece]
+        made = [line for line in made if line]
+        if len(made) > lines:
+            break
+        best = made
+    return "\n".join(best)
 
 
 def _write_numbers(ax: Any, image: Any, values: np.ndarray, percent: bool) -> None:

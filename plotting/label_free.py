@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 from _drawing import (
     LINE_COLOR,
     QUIET,
+    beside,
     color_of,
+    counts,
     dot,
     draw_identity,
     head,
@@ -32,18 +35,24 @@ from testbed.stats.axes import to_axis
 from testbed.store.database import Store
 from testbed.store.estimates import estimates
 from testbed.store.evaluation import OWN
-from testbed.store.find import meant_variant
+from testbed.store.find import meant_variant, numbers
 from testbed.store.names import matches
 from testbed.store.opening import open_store
 from testbed.studies.labelfree import agreement
-from testbed.studies.labelfree.answers import described_fit
+from testbed.studies.labelfree.answers import FIT_MEAN, NO_CHANGE, described_fit
 from testbed.studies.labelfree.outputs import LabelFreeNote
 from testbed.studies.labelfree.regression import Errors, errors
 from testbed.studies.labelfree.scores import METHODS
 from testbed.studies.labelfree.sets import StoredModel, predictions_of, stored_models
 
-KIND_COLORS = {"score": "tab:blue", "direct": "tab:orange", "pairs": "tab:green"}
-KIND_WORDS = {"score": "line fitted on labelled sets", "direct": "no fit sets", "pairs": "agreement of models"}
+KIND_COLORS = {"score": "tab:blue", "direct": "tab:orange", "pairs": "tab:green", "baseline": "0.6"}
+KIND_WORDS = {
+    "score": "line fitted on labelled sets",
+    "direct": "no fit sets",
+    "pairs": "agreement of models",
+    "baseline": "baseline: no method at all",
+}
+BASELINES = (NO_CHANGE, FIT_MEAN)
 _COLUMNS = 5
 Row = dict[str, Any]
 
@@ -83,8 +92,10 @@ def main(
         save(agreement_figure(store, registry, models or ("*",), *agreement, variant, title), out)
         return
     rows = chosen_rows(store, models=models, variant=variant, **chosen)
-    save(panels(rows, title), out.with_name(f"{out.name}-estimates"))
-    save(bars(rows, title), out.with_name(f"{out.name}-rmse"))
+    if not any(row["method"] in BASELINES for row in rows):
+        click.echo("no baselines are stored with these estimates: run autoeval.py again to have them drawn", err=True)
+    save(panels(rows, title), beside(out, "estimates"))
+    save(bars(rows, title), beside(out, "rmse"))
 
 
 def chosen_rows(
@@ -98,27 +109,29 @@ def chosen_rows(
     fit: tuple[str, ...] = (),
     assumes: tuple[str, ...] = (),
 ) -> list[Row]:
-    """Stored estimates with a true accuracy to hold them against, one line per model, set and method."""
+    """Stored estimates with a true accuracy to hold them against, one line per model, set and method.
+
+    The baselines of the same sets come along, whatever methods are chosen: an estimate must be better than they are.
+    """
     if variant is None:
         variant = meant_variant(store, models or None, eval_settings or None, OWN)
+    images = {(n.model, n.eval_setting): n.n for n in numbers(store, metric="top1", variant=variant, source=OWN)}
     stored = [
-        row
+        row | {"n": images.get((row["model"], row["eval_setting"])) or 0}
         for row in estimates(store)
         if matches(row["model"], models or None) and matches(row["eval_setting"], eval_settings or None)
     ]
-    rows = [
+    meant = [
         row
         for row in stored
         if row["variant"] == variant
-        and (not methods or row["method"] in methods)
         and (source is None or row["source"] == source)
         and (not fit or not row["fit"] or _is_fit(row["fit"], fit))
         and (not assumes or not row["assumes"] or row["assumes"] in assumes)
     ]
+    rows = [row for row in meant if row["method"] not in BASELINES and (not methods or row["method"] in methods)]
     if not rows:
-        others = sorted({row["variant"] or "whole settings" for row in stored} - {variant or "whole settings"})
-        hint = f"; there are some of {', '.join(others)}" if others else ": `python autoeval.py` makes them"
-        raise TestbedError(f"the {store.where} holds no such estimates{hint}")
+        raise _nothing(store, stored, variant)
     labelled = [row for row in rows if row["accuracy"] is not None]
     if not labelled:
         raise TestbedError("none of these sets has labels: there is no accuracy to draw the estimates against")
@@ -130,8 +143,41 @@ def chosen_rows(
         assumed = sorted({row["assumes"] for row in labelled if row["method"] == method})
         if len(assumed) > 1:
             raise TestbedError(f"there are several estimates by {method}, choose with --assumes: {', '.join(assumed)}")
-    order = {name: place for place, name in enumerate(METHODS)}
-    return sorted(labelled, key=lambda row: order.get(row["method"], len(order)))
+    order = {name: place for place, name in enumerate((*METHODS, *BASELINES))}
+    rows = labelled + _baselines_of(labelled, meant)
+    return sorted(rows, key=lambda row: order.get(row["method"], len(METHODS)))
+
+
+def _baselines_of(rows: list[Row], stored: list[Row]) -> list[Row]:
+    """What is said without any method about the sets of these rows; the mean of the fit sets where lines are drawn."""
+    sets = {(row["model"], row["eval_setting"], row["source"]) for row in rows}
+    fits = {row["fit"] for row in rows}
+    return [
+        row
+        for row in stored
+        if row["method"] in BASELINES
+        and (row["model"], row["eval_setting"], row["source"]) in sets
+        # Where no line is drawn there are no fit sets to speak of.
+        and (row["method"] == NO_CHANGE or row["fit"] in fits)
+    ]
+
+
+def _nothing(store: Store, stored: list[Row], variant: str) -> TestbedError:
+    """What estimates there are instead of those that were asked for."""
+    if not stored:
+        models = sorted({row["model"] for row in estimates(store)})
+        hint = f"; there are some of {', '.join(models)}" if models else ": `python autoeval.py` makes them"
+        return TestbedError(f"the {store.where} holds no such estimates{hint}")
+    here = [row for row in stored if row["variant"] == variant]
+    if not here:
+        others = sorted({row["variant"] for row in stored})
+        hint = ", ".join(f"--variant {name}" if name else "whole settings (--variant '')" for name in others)
+        return TestbedError(f"no estimates of {variant or 'whole settings'} in the {store.where}; there are: {hint}")
+    told = []
+    for key, option in (("method", "--methods"), ("source", "--source"), ("fit", "--fit")):
+        names = dict.fromkeys(row[key] for row in here if row[key] and row["method"] not in BASELINES)
+        told += [f"{option} {', '.join(names)}"] if names else []
+    return TestbedError(f"the {store.where} holds no such estimates; there are: {'; '.join(told)}")
 
 
 def _is_fit(stored: str, words: tuple[str, ...]) -> bool:
@@ -149,6 +195,8 @@ def panels(rows: list[Row], title: str | None) -> Any:
     figure, each, _, bottom = new_panels(
         len(methods), _COLUMNS, size=(2.1, 2.0), room=(5.0, 1.1), sharex=True, sharey=True
     )
+    off = {method: _errors_of(rows, method).rmse for method in methods}
+    worse = worse_than_no_change(off)
     low = max(0.0, min(row["accuracy"] for row in rows) - 8)
     for ax, method in zip(each, methods, strict=True):
         own = [row for row in rows if row["method"] == method]
@@ -158,7 +206,7 @@ def panels(rows: list[Row], title: str | None) -> Any:
             points = [(r["accuracy"], np.clip(r["estimate"], low, 100)) for r in own if r["set_group"] == group]
             if points:
                 ax.scatter(*zip(*points, strict=True), s=9, color=color, alpha=0.7, linewidths=0, label=group)
-        ax.set_title(f"{method}  {_errors_of(rows, method).rmse:.1f}", fontsize=8.5)
+        ax.set_title(f"{method}  {off[method]:.1f}", fontsize=8.5, color=LINE_COLOR if method in worse else "black")
         ax.set_xlim(low, 100)
         ax.set_ylim(low, 100)
         ax.tick_params(labelsize=7.5)
@@ -172,11 +220,28 @@ def panels(rows: list[Row], title: str | None) -> Any:
     about = models[0] if len(models) == 1 else f"{len(models)} models"
     sets = len({row["eval_setting"] for row in rows})
     notes = [
-        f"{about} on {sets} sets, {_kind_of_fit(rows)}. Above each panel its RMSE in percentage points; on the line "
-        "the estimate is right; estimates beyond the axes are drawn at their edge."
+        f"{about} on {sets} sets of {_images(rows)} images, {_kind_of_fit(rows)}. Above each panel its RMSE in "
+        "percentage points; on the line the estimate is right; estimates beyond the axes are drawn at their edge.",
+        *([f"{_told_worse(off)} (RMSE in red)."] if NO_CHANGE in off else ()),
     ]
     head(figure, title or "Estimated against true accuracy", notes, rows[0]["variant"])
     return figure
+
+
+def _images(rows: list[Row]) -> str:
+    return counts(np.array([row["n"] for row in rows]))
+
+
+def worse_than_no_change(off: Mapping[str, float]) -> list[str]:
+    """The methods whose error is larger than that of assuming the accuracy of the source."""
+    unchanged = off.get(NO_CHANGE, np.inf)
+    return [name for name, error in off.items() if error > unchanged and name not in BASELINES]
+
+
+def _told_worse(off: Mapping[str, float]) -> str:
+    methods = len(off.keys() - set(BASELINES))
+    worse = f"{len(worse_than_no_change(off))} of {methods} methods"
+    return f"{worse} have a larger RMSE than {NO_CHANGE}, the accuracy on the source"
 
 
 def _kind_of_fit(rows: list[Row]) -> str:
@@ -193,20 +258,28 @@ def bars(rows: list[Row], title: str | None) -> Any:
     """RMSE of each method over all sets, the smallest on top; the mean absolute error as a mark."""
     off = {method: _errors_of(rows, method) for method in dict.fromkeys(row["method"] for row in rows)}
     names = sorted(off, key=lambda name: -off[name].rmse)
-    kinds = [METHODS[name].kind if name in METHODS else "score" for name in names]
+    kinds = [METHODS[name].kind if name in METHODS else "baseline" if name in BASELINES else "score" for name in names]
     figure, ax = new_figure(6.4, 0.24 * len(names) + 1.7)
     ax.barh(names, [off[name].rmse for name in names], color=[KIND_COLORS[k] for k in kinds], height=0.68)
     ax.scatter([off[name].mae for name in names], names, marker="|", color="black", s=60, linewidths=1.3, zorder=3)
     for place, name in enumerate(names):
-        ax.text(off[name].rmse, place, f" {off[name].rmse:.1f}", va="center", fontsize=7.5, color=QUIET)
+        number = ax.annotate(f"{off[name].rmse:.1f}", (off[name].rmse, place), (4, 0), textcoords="offset points")
+        number.set(va="center", fontsize=7.5, color=QUIET, zorder=3)
+        number.set_bbox(dict(facecolor="white", edgecolor="none", pad=0.6))  # the line of no-change may run through it
+    handles = [patch(KIND_COLORS[kind], KIND_WORDS[kind]) for kind in KIND_COLORS if kind in kinds]
+    if NO_CHANGE in off:
+        level = off[NO_CHANGE].rmse
+        words = f"RMSE of {NO_CHANGE}"
+        handles.append(ax.axvline(level, color=LINE_COLOR, linewidth=1.2, linestyle=(0, (4, 3)), label=words))
     ax.set_xlabel("error in percentage points: RMSE (bar), mean absolute error (mark)")
     ax.grid(axis="y", visible=False)
     ax.margins(y=0.01)
-    present = [kind for kind in KIND_COLORS if kind in kinds]
-    legend_below(figure, [patch(KIND_COLORS[kind], KIND_WORDS[kind]) for kind in present])
+    legend_below(figure, handles)
     sets = len({(row["model"], row["eval_setting"]) for row in rows})
-    notes = [f"Over {sets} sets; {_kind_of_fit(rows)}."]
-    head(figure, title or "How far estimates without labels are off", notes, rows[0]["variant"])
+    notes = [f"Over {sets} sets of {_images(rows)} images; {_kind_of_fit(rows)}."]
+    if NO_CHANGE in off:
+        notes.append(f"{_told_worse({name: error.rmse for name, error in off.items()})}.")
+    head(figure, title or "Error of accuracies estimated without labels", notes, rows[0]["variant"])
     return figure
 
 
@@ -255,12 +328,13 @@ def agreement_figure(
     percent_axis(ax, "y", bounds, "probit", test)
     legend_below(figure, ax.get_legend_handles_labels()[0])
     said = f"slope {line.slope:.3f}, intercept {line.intercept:.3f}, R2 {line.r2:.3f}" if line.r2 is not None else ""
-    notes = [f"{len(models)} models, {len(x)} pairs, probit axes: {said}."]
+    images = f"{on_source.shape[1]:,} (x) and {on_test.shape[1]:,} (y) images"
+    notes = [f"{len(models)} models, {len(x)} pairs, {images}, probit axes: {said}."]
     if true is not None:
         off = np.abs(estimate.accuracies - true).mean()
         unchanged = np.abs(100 * accuracies - true).mean()
         notes.append(f"ALine-S is off by {off:.2f} points on average; assuming no change, {unchanged:.2f}.")
-    head(figure, title or "Agreement on the line", notes, variant)
+    head(figure, title or f"Agreement of models: {test} against {source}", notes, variant)
     return figure
 
 

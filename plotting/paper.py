@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from _drawing import save
 from _lines import Choice, fit_line
 from _options import confidence_option, figure_command, many, metric_option, models_option, out_option
 from _results import Results, load
+from _settings import LOWER_ENDS, V2
 from effective_robustness import rho_against_rho, rho_column
 from scatter import scatter
 
@@ -22,7 +23,6 @@ from testbed.store.find import EVERY, find
 from testbed.store.opening import is_there, open_store
 
 PUBLISHED = "imagenet-testbed"
-V2 = "imagenetv2-matched-frequency-format-val"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,10 @@ class Shift:
     title: str
     x: str
     y: str
-    min_x: float
+
+    @property
+    def min_x(self) -> float:
+        return LOWER_ENDS[self.x, self.y]
 
 
 @dataclass(frozen=True)
@@ -42,33 +45,25 @@ class Transfer:
     title: str
     x: str
     y: str = V2
-    min_x: float = 55
+    min_x: float = LOWER_ENDS["val", V2]
 
 
-# The thresholds on x are the published ones: below them there are only models of other kinds.
 FIGURES: dict[str, Shift | Transfer] = {
-    "imagenetv2": Shift("ImageNetV2: accuracy falls along one line", "val", V2, 55),
-    "objectnet": Shift("ObjectNet", "val-on-objectnet-classes", "objectnet-1.0-beta", 55),
-    "vid-robust": Shift("ImageNet-Vid-Robust", "val-on-vid-robust-classes", "imagenet-vid-robust_pm0", 92),
-    "ytbb-robust": Shift("YTBB-Robust", "val-on-ytbb-robust-classes", "ytbb-robust_pm0", 95),
+    "imagenetv2": Shift("ImageNetV2", "val", V2),
+    "objectnet": Shift("ObjectNet", "val-on-objectnet-classes", "objectnet-1.0-beta"),
+    "vid-robust": Shift("ImageNet-Vid-Robust", "val-on-vid-robust-classes", "imagenet-vid-robust_pm0"),
+    "ytbb-robust": Shift("YTBB-Robust", "val-on-ytbb-robust-classes", "ytbb-robust_pm0"),
     "vid-robust-pm10": Shift(
-        "ImageNet-Vid-Robust: right on neighbouring frames too",
-        "imagenet-vid-robust_pm0",
-        "imagenet-vid-robust_pm10",
-        49,
+        "ImageNet-Vid-Robust with neighbouring frames", "imagenet-vid-robust_pm0", "imagenet-vid-robust_pm10"
     ),
-    "ytbb-robust-pm10": Shift(
-        "YTBB-Robust: right on neighbouring frames too", "ytbb-robust_pm0", "ytbb-robust_pm10", 45
-    ),
-    "imagenet-a": Shift(
-        "ImageNet-A: a knee at the model it was made against", "val-on-imagenet-a-classes", "imagenet-a", 75
-    ),
-    "imagenet-r": Shift("ImageNet-R", "val-on-imagenet-r-classes", "imagenet-r", 75),
-    "imagenet-sketch": Shift("ImageNet-Sketch", "val", "imagenet-sketch", 55),
-    "corruptions": Shift("Corruptions: interventions raise models above the line", "val", "avg_corruptions", 55),
-    "pgd": Shift("PGD: adversarial training raises models above the line", "val", "avg_pgd", 55),
-    "transfer-corruptions": Transfer("Robustness to corruptions tells little about ImageNetV2", "avg_corruptions"),
-    "transfer-pgd": Transfer("Robustness to PGD tells little about ImageNetV2", "avg_pgd"),
+    "ytbb-robust-pm10": Shift("YTBB-Robust with neighbouring frames", "ytbb-robust_pm0", "ytbb-robust_pm10"),
+    "imagenet-a": Shift("ImageNet-A", "val-on-imagenet-a-classes", "imagenet-a"),
+    "imagenet-r": Shift("ImageNet-R", "val-on-imagenet-r-classes", "imagenet-r"),
+    "imagenet-sketch": Shift("ImageNet-Sketch", "val", "imagenet-sketch"),
+    "corruptions": Shift("Corruptions", "val", "avg_corruptions"),
+    "pgd": Shift("PGD", "val", "avg_pgd"),
+    "transfer-corruptions": Transfer("Effective robustness: corruptions and ImageNetV2", "avg_corruptions"),
+    "transfer-pgd": Transfer("Effective robustness: PGD and ImageNetV2", "avg_pgd"),
 }
 
 
@@ -78,7 +73,7 @@ FIGURES: dict[str, Shift | Transfer] = {
 @many("--figures", metavar="NAME...", text=f"Only these of: {', '.join(FIGURES)}.")
 @models_option
 @metric_option
-@confidence_option(0.995, "Of error bars; 0.995 as published.")
+@confidence_option(0.995, "Of error bars; 0.995 as published. Bands of lines: 95 %.")
 @out_option("figures/paper", "DIR", "Each figure is written here as NAME.pdf and NAME.png.")
 def main(
     *,
@@ -116,10 +111,12 @@ def published_store(db: str | None, source: str) -> Store:
 
 def draw(results: Results, figure: Shift | Transfer, chosen: np.ndarray) -> Any:
     """One of the figures."""
-    choice = Choice(min_x=figure.min_x)
+    choice = Choice(min_x=figure.min_x)  # the band of the line is a 95 % one, as published
     if isinstance(figure, Shift):
         x, y = results.column(figure.x), results.column(figure.y)
         return scatter(results, x, y, fit_line(results, x, y, choice), choice, chosen=chosen, title=figure.title)
+    # Its bars are made of those of the accuracies and of the line's: all at one level.
+    choice = replace(choice, confidence=results.confidence)
     x, y = (rho_column(results, name, None, choice) for name in (figure.x, figure.y))
     rows = chosen & np.isfinite(x.value) & np.isfinite(y.value)
     # As published: the models of the line would fill the middle of the figure.

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 from _drawing import (
+    counts,
     draw_identity,
     draw_line,
     draw_names,
@@ -22,7 +23,7 @@ from _drawing import (
     save,
     save_text,
 )
-from _lines import FEWEST_FOR_BAND, Choice, Line, described, fit_line, shown
+from _lines import FEWEST_FOR_BAND, Choice, Line, described, fit_line, shown, with_lower_end
 from _options import figure_command, line_options, point_options, read_choice, read_results, source_options
 from _results import Column, Results
 
@@ -59,8 +60,8 @@ def main(
         python plotting/scatter.py --x digits --y 'digits.*' --names
     """
     results = read_results(options, models, (x_name, y_name))
-    choice = read_choice(results, options)
     x, y = results.column(x_name), results.column(y_name)
+    choice = with_lower_end(read_choice(results, options), results, (x_name, y_name), x, (*models, *highlight))
     chosen = results.chosen(models, types)
     # Before the fit, which may fail for this very want.
     tell_missing(results, x, y, chosen)
@@ -104,7 +105,8 @@ def scatter(
     """The figure."""
     rows = shown(x, y, choice) & chosen
     if not rows.any():
-        raise TestbedError(f"no model has results on both {x.label} and {y.label}")
+        least = f" with at least {choice.min_x:g} on x" if choice.min_x else ""
+        raise TestbedError(f"no model has results on both {x.label} and {y.label}{least}{results.instead}")
     # The axes and the fit are made for percentages (testbed.stats.axes).
     for column in (x, y):
         if column.value[rows].min() < 0 or column.value[rows].max() > 100:
@@ -138,17 +140,11 @@ def notes(results: Results, x: Column, y: Column, rows: np.ndarray, line: Line |
     """How many models and images, and what the line is."""
     models = "1 model" if rows.sum() == 1 else f"{rows.sum()} models"
     images = f"{counts(x.n[rows])} (x) and {counts(y.n[rows])} (y) images"
-    text = [f"{results.metric} of {models}, {images}; bars: {100 * results.confidence:g} % intervals."]
+    least = f" with at least {choice.min_x:g} % on x" if choice.min_x else ""
+    text = [f"{results.metric} of {models}{least}, {images}; bars: {100 * results.confidence:g} % intervals."]
     if line is None:
         return [*text, f"No line: fewer than 3 {choice.words} models."]
     return [*text, line_note(line)]
-
-
-def counts(n: np.ndarray) -> str:
-    low, high = int(n.min()), int(n.max())
-    if high == 0:
-        return "unknown numbers of"
-    return f"{high:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def line_note(line: Line) -> str:
@@ -162,7 +158,8 @@ def line_note(line: Line) -> str:
         return f"Line: {kind}, in two pieces about the model with 0 % (x = {data['pivot']:.2f} %)."
     # Resampled slopes of very few models say little; the note has an interval only where the figure has a band.
     low, high = line.draws.coefficient_intervals(line.choice.confidence)["slope"]
-    interval = f" [{low:.3f}, {high:.3f}]" if line.fitted.n >= FEWEST_FOR_BAND else ""
+    level = f"{100 * line.choice.confidence:g} % interval"
+    interval = f" [{low:.3f}, {high:.3f}] ({level})" if line.fitted.n >= FEWEST_FOR_BAND else ""
     r2 = "" if data["r2"] is None else f", r² = {data['r2']:.3f}"
     return f"Line: {kind}, slope {data['slope']:.3f}{interval}{r2}."
 

@@ -32,6 +32,17 @@ function averageColumn(name) {
   return { value: mean("value"), low: mean("low"), high: mean("high"), n: MODELS.map((_, i) => Math.min(...parts.map(([c]) => c.n[i]))) };
 }
 
+// All settings and averages in the order they are listed: the one without shift first, single severities last.
+const SEVERITY = /^(.+\.[a-z_]+)\.[1-9](_[^.]+)?$/;
+const SETTINGS = [
+  ...new Set([
+    DATA.start.x,
+    ...Object.keys(DATA.averages),
+    ...DATA.settings.filter((name) => !SEVERITY.test(name)),
+    ...DATA.settings,
+  ]),
+];
+
 function isKnown(setting) {
   return setting in DATA.averages || DATA.settings.includes(setting);
 }

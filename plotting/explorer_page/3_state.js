@@ -47,6 +47,10 @@ function isFound(model) {
   return state.query === "" || model.find.includes(state.query.toLowerCase());
 }
 
+function isFoundSetting(name) {
+  return name.toLowerCase().includes(state.columns.toLowerCase());
+}
+
 // Not hidden by type, source, name or search, whatever numbers it has.
 function isWanted(model) {
   return (

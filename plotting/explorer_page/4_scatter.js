@@ -9,6 +9,21 @@ const MARKERS = {
 };
 let drawn = { view: null, at: new Map() };
 
+// The marker of a type, for legends and tables.
+function typeMark(type) {
+  const mark = shape("svg", { class: "swatch", viewBox: "-6 -6 12 12", "aria-hidden": "true" });
+  mark.append(shape("path", { d: MARKERS[DATA.types[type].marker] }));
+  mark.style.fill = typeColor(type);
+  mark.dataset.type = type;
+  return mark;
+}
+
+// A text that fits so many pixels, with dots where letters are left out.
+function shortened(text, pixels) {
+  const most = Math.max(Math.floor(pixels / 7), 4);
+  return text.length <= most ? text : `${text.slice(0, Math.ceil((most - 1) / 2))}…${text.slice(-Math.floor((most - 1) / 2))}`;
+}
+
 function shape(tag, attributes, text) {
   const made = document.createElementNS(SVG, tag);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -50,6 +65,7 @@ function drawScatter(view) {
   svg.classList.toggle("searching", state.query !== "" && !state.only);
   tip.hidden = true;
   drawn = { view, at: new Map() };
+  byId("lines").replaceChildren(...(view.shown.length ? lineLegend(view) : []));
   if (!view.shown.length) {
     svg.append(shape("text", { x: 20, y: 40, class: "title" }, "No model is shown that has both results."));
     return;
@@ -80,8 +96,8 @@ function axisMarks(f) {
   }
   const middleX = (f.box.left + f.box.right) / 2;
   const middleY = (f.box.top + f.box.bottom) / 2;
-  marks.push(shape("text", { x: middleX, y: f.height - 10, "text-anchor": "middle", class: "title" }, state.x));
-  marks.push(shape("text", { transform: `translate(14 ${middleY}) rotate(-90)`, "text-anchor": "middle", class: "title" }, state.y));
+  marks.push(shape("text", { x: middleX, y: f.height - 10, "text-anchor": "middle", class: "title" }, shortened(state.x, f.box.right - f.box.left)));
+  marks.push(shape("text", { transform: `translate(14 ${middleY}) rotate(-90)`, "text-anchor": "middle", class: "title" }, shortened(state.y, f.box.bottom - f.box.top)));
   return marks;
 }
 
@@ -106,6 +122,25 @@ function lineMarks(view, f) {
     marks.push(shape("path", { d: `M${grid.map((t) => at(t, piece.intercept + piece.slope * t)).join("L")}`, class: "fit" }));
   });
   return marks;
+}
+
+// What the lines of the plot are: a sample of each that is drawn, and its words.
+function lineLegend(view) {
+  const level = `${+(100 * DATA.confidence).toFixed(2)} %`;
+  const banded = view.fit && view.fit.pieces.some((piece) => piece.n >= FEWEST_FOR_BAND);
+  const own = DATA.sources.length > 1 && view.shown.some((m) => DATA.sources[m.source] === "own");
+  const items = [
+    [view.fit, "M0 9L30 3", "fit", "line through standard models"],
+    [banded, "M0 6L30 1V7L0 12Z", "band", `${level} band of the line`],
+    [true, "M0 9L30 3", "identity", "y = x"],
+    [state.bars, "M3 6H27M15 0V12", "interval", `${level} intervals`],
+    [own, "M11 6a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", "ring", "own results"],
+  ];
+  return items.filter(([there]) => there).map(([, d, kind, words]) => {
+    const sample = shape("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" });
+    sample.append(shape("path", { d, class: kind }));
+    return element("span", {}, sample, words);
+  });
 }
 
 // One path for all intervals of a type.
@@ -141,33 +176,6 @@ function pointMarks(view, f) {
   if (chosen && drawn.at.has(chosen.index)) {
     const [cx, cy] = drawn.at.get(chosen.index);
     marks.push(shape("circle", { cx, cy, r: 9, class: "ring" }));
-  }
-  return marks;
-}
-
-// Names of the chosen model, of few found ones, or of all: each where it covers no other name and no point.
-function nameMarks(view, f) {
-  const found = state.query === "" ? [] : view.shown.filter(isFound);
-  const wanted = state.names ? view.shown : found.length <= 25 ? found : [];
-  const chosen = view.shown.filter((m) => m.label === state.model);
-  const taken = [];
-  const marks = [];
-  const points = [...drawn.at.values()];
-  for (const model of new Set([...chosen, ...wanted])) {
-    const [x, y] = drawn.at.get(model.index);
-    const width = 6.1 * model.label.length;
-    const places = [[7, -6], [7, 15], [-7 - width, -6], [-7 - width, 15], [9, 4], [-9 - width, 4], [-width / 2, -10], [-width / 2, 18]];
-    for (const [dx, dy] of places) {
-      const box = [x + dx, y + dy - 10, x + dx + width, y + dy + 3];
-      const free = box[0] >= f.box.left && box[2] <= f.box.right && box[1] >= f.box.top && box[3] <= f.box.bottom
-        && !taken.some((o) => box[0] < o[2] && o[0] < box[2] && box[1] < o[3] && o[1] < box[3])
-        && (chosen.includes(model) || !points.some(([a, b]) => a > box[0] - 2 && a < box[2] + 2 && b > box[1] && b < box[3]));
-      if (free) {
-        taken.push(box);
-        marks.push(shape("text", { x: x + dx, y: y + dy, class: "name" }, model.label));
-        break;
-      }
-    }
   }
   return marks;
 }

@@ -18,18 +18,29 @@ function drawRanking(view) {
   }
   note.textContent = `Points of ${state.y} above what the line expects of ${state.x}; intervals of ${100 * DATA.confidence} % over `
     + "resampled models and over images.";
+  const body = element("tbody", {}, ...rankedRows(view).map(rankingRow));
+  table.replaceChildren(rankingHead(rankingKey()), body);
+  const found = state.query && body.querySelector("tr:not(.dim)");
+  if (found) found.parentElement.parentElement.parentElement.scrollTop = found.offsetTop - 60;
+}
+
+function rankingKey() {
+  return RANKED.some((c) => c.key === state.rank) ? state.rank : "rho";
+}
+
+// The models in sight in the order of the table; without a line they have no distance to it.
+function rankedRows(view) {
   const rows = view.shown.map((m) => ({
     model: m, label: m.label, type: DATA.types[m.type].label, x: view.x.value[m.index], y: view.y.value[m.index],
-    rho: effectiveRobustness(view, m.index), interval: rhoInterval(view, m.index),
+    rho: effectiveRobustness(view, m.index), interval: view.fit ? rhoInterval(view, m.index) : [NaN, NaN],
   }));
-  const key = RANKED.some((c) => c.key === state.rank) ? state.rank : "rho";
-  rows.sort((a, b) => (state.rankUp ? 1 : -1) * (a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : 0));
-  table.replaceChildren(rankingHead(key), element("tbody", {}, ...rows.map(rankingRow)));
+  const key = rankingKey();
+  return rows.sort((a, b) => (state.rankUp ? 1 : -1) * (a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : 0));
 }
 
 function rankingHead(key) {
   const cells = RANKED.map((c) => {
-    const button = element("button", { type: "button" }, c.title + (c.key === key ? (state.rankUp ? " ▲" : " ▼") : ""));
+    const button = element("button", { type: "button" }, c.title, sortMark(c.key === key, state.rankUp));
     button.addEventListener("click", () => change({ rank: c.key, rankUp: c.key === key ? !state.rankUp : Boolean(c.text) }));
     const sorted = c.key === key ? (state.rankUp ? "ascending" : "descending") : "none";
     return element("th", { className: c.text ? "text" : "", scope: "col", "aria-sort": sorted }, button);
@@ -38,17 +49,21 @@ function rankingHead(key) {
 }
 
 function rankingRow(row, place) {
-  const swatch = element("span", { className: "swatch" });
-  swatch.style.background = typeColor(row.model.type);
   const rho = `${row.rho >= 0 ? "+" : "−"}${Math.abs(row.rho).toFixed(2)}`;
-  const interval = ` [${row.interval.map((v) => v.toFixed(2)).join(", ")}]`;
-  return element("tr", { className: row.label === state.model ? "chosen" : "" },
+  const interval = element("span", { className: "beside" }, ` [${row.interval.map((v) => v.toFixed(2)).join(", ")}]`);
+  const classes = [row.label === state.model ? "chosen" : "", isFound(row.model) ? "" : "dim"];
+  return element("tr", { className: classes.join(" ").trim() },
     element("td", {}, String(place + 1)),
     element("td", { className: "text" }, modelButton(row.model)),
     element("td", {}, element("b", {}, rho), interval),
     element("td", {}, percent(row.x)),
     element("td", {}, percent(row.y)),
-    element("td", { className: "text" }, swatch, row.type));
+    element("td", { className: "text kind", title: row.type }, typeMark(row.model.type), element("span", {}, row.type)));
+}
+
+// Which way a table is sorted by a column, or that it can be.
+function sortMark(sorted, up) {
+  return element("span", { className: sorted ? "mark sorted" : "mark", "aria-hidden": "true" }, sorted ? (up ? " ▲" : " ▼") : " ↕");
 }
 
 function modelButton(model) {

@@ -5,16 +5,20 @@ const CELL = { width: 74, height: 22, side: 190, head: 78 };
 let table = { rows: [], columns: [] };
 
 function drawGrid() {
-  const wanted = state.columns.toLowerCase();
-  const columns = [...Object.keys(DATA.averages), ...DATA.settings].filter((name) => name.toLowerCase().includes(wanted));
+  const columns = SETTINGS.filter(isFoundSetting);
   const rows = MODELS.filter((m) => isWanted(m) && isFound(m));
-  const by = isKnown(state.sort) ? column(state.sort).value : null;
+  const by = column(sortedBy()).value;
   const sign = state.up ? 1 : -1;
-  const sortable = (m) => (by && Number.isFinite(by[m.index]) ? by[m.index] : sign * Infinity);
-  if (by) rows.sort((a, b) => sign * (sortable(a) - sortable(b)) || a.index - b.index);
+  const sortable = (m) => (Number.isFinite(by[m.index]) ? by[m.index] : sign * Infinity);
+  rows.sort((a, b) => sign * (sortable(a) - sortable(b)) || a.index - b.index);
   table = { rows, columns };
-  document.getElementById("grid-note").textContent = `${rows.length} models x ${columns.length} settings; a click on a setting sorts by it.`;
+  document.getElementById("grid-note").textContent = `${rows.length} models x ${columns.length} settings, sorted by ${sortedBy()}; a click on a setting sorts by it.`;
   fillGrid();
+}
+
+// The setting that rows are sorted by: the one without shift, until another is clicked.
+function sortedBy() {
+  return isKnown(state.sort) ? state.sort : DATA.start.x;
 }
 
 function fillGrid() {
@@ -41,7 +45,7 @@ function fillGrid() {
   for (let r = firstRow; r < lastRow; r += 1) {
     parts.push(placed(sideCell(rows[r]), left, CELL.head + r * CELL.height, side, CELL.height));
   }
-  parts.push(placed(element("div", { className: "corner" }, state.sort ? `by ${state.sort}` : "models"), left, top, side, CELL.head));
+  parts.push(placed(element("div", { className: "corner" }, `by ${sortedBy()} ${state.up ? "▲" : "▼"}`), left, top, side, CELL.head));
   grid.replaceChildren(...parts);
 }
 
@@ -54,14 +58,15 @@ function placed(cell, x, y, width, height) {
 }
 
 function headCell(name) {
-  const sorted = name === state.sort;
-  const button = element("button", { type: "button", title: name }, (sorted ? (state.up ? "▲ " : "▼ ") : "") + name);
+  const sorted = name === sortedBy();
+  const told = sorted ? `${name}: sorted ${state.up ? "ascending" : "descending"}` : `${name}: sort by it`;
+  const button = element("button", { type: "button", title: told }, name, sortMark(sorted, state.up));
   button.addEventListener("click", () => change({ sort: name, up: sorted ? !state.up : false }));
-  return element("div", { className: "head" }, button);
+  return element("div", { className: sorted ? "head sorted" : "head" }, button);
 }
 
 function sideCell(model) {
-  const button = element("button", { type: "button", title: model.label }, model.label);
+  const button = element("button", { type: "button", title: model.label }, typeMark(model.type), model.label);
   button.addEventListener("click", () => choose(model.label));
   const cell = element("div", { className: "side" }, button);
   cell.style.borderLeftColor = typeColor(model.type);

@@ -40,7 +40,7 @@ function factList(model, view) {
 }
 
 function rowTable(model) {
-  const names = [...Object.keys(DATA.averages), ...DATA.settings].filter((name) => Number.isFinite(column(name).value[model.index]));
+  const names = SETTINGS.filter((name) => isFoundSetting(name) && Number.isFinite(column(name).value[model.index]));
   const rows = names.map((name) => {
     const c = column(name);
     const button = element("button", { type: "button", title: `Show ${name} as y` }, name);

@@ -1,14 +1,13 @@
 // The controls, and the one function that brings the page in line with the state.
 
-const byId = (id) => document.getElementById(id);
 const TABS = ["scatter", "ranking", "grid"];
 
-function fillSettings(select) {
+// The settings that are searched for, in groups; the chosen one is always among them.
+function fillSettings(select, chosen) {
   const groups = new Map();
-  for (const name of Object.keys(DATA.averages)) groups.set("averages", [...(groups.get("averages") || []), name]);
-  for (const name of DATA.settings) {
-    const severe = /^(.+\.[a-z_]+)\.[1-9](_[^.]+)?$/.exec(name);
-    const group = severe ? severe[1] + (severe[2] || "") : "settings";
+  for (const name of SETTINGS.filter((name) => isFoundSetting(name) || name === chosen)) {
+    const severe = SEVERITY.exec(name);
+    const group = name in DATA.averages ? "averages" : severe ? severe[1] + (severe[2] || "") : "settings";
     groups.set(group, [...(groups.get(group) || []), name]);
   }
   const order = [...groups.keys()].sort((a, b) => (b === "settings") - (a === "settings") || (b === "averages") - (a === "averages"));
@@ -27,10 +26,7 @@ function fillLegend() {
   const legend = byId("legend");
   DATA.types.forEach((type, place) => {
     const count = MODELS.filter((m) => m.type === place).length;
-    const mark = shape("svg", { class: "swatch", viewBox: "-6 -6 12 12", "aria-hidden": "true" });
-    mark.append(shape("path", { d: MARKERS[type.marker] }));
-    mark.dataset.type = place;
-    legend.append(checkbox(`${type.label} (${count})`, [mark], "hiddenTypes", type.tag));
+    legend.append(checkbox(`${type.label} (${count})`, [typeMark(place)], "hiddenTypes", type.tag));
   });
   if (DATA.sources.length < 2) return;
   const sources = DATA.sources.map((source) => checkbox(source === "own" ? "own results" : source, [], "hiddenSources", source));
@@ -38,6 +34,11 @@ function fillLegend() {
 }
 
 function showControls() {
+  // A control that would do nothing in this view is not there.
+  for (const part of document.querySelectorAll("[data-tabs]")) part.hidden = !part.dataset.tabs.split(" ").includes(state.tab);
+  for (const id of ["x", "y"]) fillSettings(byId(id), state[id]);
+  const found = SETTINGS.filter(isFoundSetting).length;
+  byId("found-settings").textContent = state.columns === "" ? "" : `${found} of ${SETTINGS.length}`;
   for (const id of ["x", "y", "axis", "min", "query", "columns"]) if (byId(id).value !== state[id]) byId(id).value = state[id];
   for (const id of ["only", "bars", "names"]) byId(id).checked = state[id];
   for (const box of byId("legend").querySelectorAll("input")) box.checked = !state[box.dataset.list].includes(box.dataset.item);
@@ -90,6 +91,8 @@ function listen() {
   for (const id of ["x", "y", "axis"]) byId(id).addEventListener("change", () => change({ [id]: byId(id).value }));
   for (const id of ["min", "query", "columns"]) byId(id).addEventListener("input", () => change({ [id]: byId(id).value }));
   for (const id of ["only", "bars", "names"]) byId(id).addEventListener("change", () => change({ [id]: byId(id).checked }));
+  byId("copy-link").addEventListener("click", copyLink);
+  byId("download").addEventListener("click", downloadCsv);
   byId("swap").addEventListener("click", () => change({ x: state.y, y: state.x }));
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
   for (const tab of TABS) byId(`tab-${tab}`).addEventListener("click", () => change({ tab }));
@@ -115,8 +118,6 @@ function listen() {
 }
 
 byId("summary").textContent = DATA.summary;
-fillSettings(byId("x"));
-fillSettings(byId("y"));
 fillLegend();
 listen();
 readAddress();

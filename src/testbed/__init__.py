@@ -50,10 +50,11 @@ __all__ = [
     "results",
 ]
 
-# Addresses that registry files are written with, and the modules they stand for. A registry file imports
+# Addresses that registry files and notebooks are written with, and the modules they stand for. A registry file imports
 # `testbed.weights`; in which room that module lives is our concern, not the file's.
 _PUBLIC_MODULES = {
     "classify": "testbed.models.classify",
+    "plotting": "testbed.commands.figures",
     "weights": "testbed.models.weights",
     "zero_shot": "testbed.models.zero_shot",
 }

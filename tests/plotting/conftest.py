@@ -93,3 +93,23 @@ def looks_drawn(path: Path) -> bool:
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("RGB"))
     return min(pixels.shape[:2]) > 200 and len(np.unique(pixels[::2, ::2].reshape(-1, 3), axis=0)) > 30
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(str(tmp_path / "results.db"), create=True)
+
+
+def add_share(store, model, setting, right, n=100, tags=("standard",)):
+    store.ensure_model(model, tags=list(tags))
+    stored_results.add(store, model, setting, metrics={"top1": share(right, n)})
+
+
+def notes_of(monkeypatch) -> list[str]:
+    """Whatever the figures write below their titles from now on."""
+    from matplotlib.figure import Figure
+
+    said: list[str] = []
+    text = Figure.text
+    monkeypatch.setattr(Figure, "text", lambda self, x, y, s, **how: said.append(s) or text(self, x, y, s, **how))
+    return said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -350,7 +351,10 @@ def test_it_opens_and_redraws_fast(published_page, visit):
         page.click(f"#tab-{tab}")
         times = []
         for setting in ("imagenet-r", "avg_corruptions", "imagenet-sketch", V2):
-            page.select_option("#y", setting)
+            # The grid has no axes to choose; there the rows are sorted anew.
+            change = f"sort={setting}" if tab == "grid" else f"y={setting}"
+            page.evaluate("(view) => { location.hash = view; }", f"tab={tab}&min=&{change}")
+            page.wait_for_timeout(30)  # a new address is read after this script has ended
             times.append(redraw_ms(page))
         redrawn[tab] = min(times)
     print(f"opened in {min(opened):.0f} ms, redrawn in {redrawn} ms")
@@ -365,10 +369,160 @@ def test_evil_names_are_shown_as_text(tmp_path, draw, visit):
     page.check("#names")
     for tab in ("scatter", "ranking", "grid"):
         page.click(f"#tab-{tab}")
-    page.locator("#grid .side button").first.click()
+    page.locator("#grid .side button", has_text="onerror").click()
     assert page.inner_text("#detail h2") == EVIL
     assert page.locator("img").count() == 0
     assert page.title() == "Robustness testbed"
     again = visit(page.url)
     assert again.inner_text("#detail h2") == EVIL
     assert again.locator("img").count() == 0
+
+
+# ---- finding one's way -----------------------------------------------------------------------------------
+
+
+def test_the_grid_begins_with_the_setting_without_shift_and_is_sorted_by_it(published_page, visit):
+    page = visit(published_page + "#tab=grid")
+    heads = page.locator("#grid .head button")
+    assert heads.first.inner_text().split() == ["val", "▼"]
+    assert heads.nth(1).inner_text().split()[-1] == "↕"  # can be sorted by, but is not
+    first = page.evaluate("[...document.querySelectorAll('#grid .cell')].slice(0, 20).map((c) => Number(c.innerText))")
+    assert first == sorted(first, reverse=True)
+    heads.first.click()
+    assert heads.first.inner_text().split() == ["val", "▲"]
+    assert "sorted ascending" in heads.first.get_attribute("title")
+
+
+def test_controls_that_would_do_nothing_in_a_view_are_hidden(published_page, visit):
+    page = visit(published_page)
+    expected = {
+        "scatter": {"x", "y", "swap", "axis", "min", "columns", "query", "only", "bars", "names"},
+        "ranking": {"x", "y", "swap", "axis", "min", "columns", "query", "only"},
+        "grid": {"columns", "query"},
+    }
+    for tab, shown in expected.items():
+        page.click(f"#tab-{tab}")
+        assert {name for name in expected["scatter"] if page.locator(f"#{name}").is_visible()} == shown
+
+
+def test_a_search_for_models_acts_in_every_view(published_page, visit):
+    page = visit(published_page)
+    page.fill("#query", "swsl")
+    assert page.locator(".point.strong").count() == 5
+    page.click("#tab-ranking")
+    assert page.locator("#ranking tbody tr:not(.dim)").count() == 5
+    assert page.locator("#ranking tbody tr.dim").count() == 212 - 5
+    page.click("#tab-grid")
+    labels = page.locator("#grid .side").all_inner_texts()
+    assert len(labels) == 5
+    assert all("swsl" in label for label in labels)
+
+
+def test_a_search_for_settings_shortens_the_lists_and_keeps_what_is_chosen(published_page, visit):
+    page = visit(published_page)
+    page.fill("#columns", "SKETCH")
+    assert page.inner_text("#found-settings") == "1 of 217"
+    assert page.locator("#y option").all_inner_texts() == ["imagenet-sketch", V2]
+    page.select_option("#y", "imagenet-sketch")
+    assert page.locator("#y option").all_inner_texts() == ["imagenet-sketch"]
+    page.click("#tab-grid")
+    assert page.locator("#grid .head").count() == 1
+
+
+def test_lines_and_bars_have_a_legend_with_their_levels(published_page, visit):
+    page = visit(published_page)
+    told = ["line through standard models", "95 % band of the line", "y = x", "95 % intervals"]
+    assert page.locator("#lines span").all_inner_texts() == told
+    page.uncheck("#bars")
+    page.get_by_label("Standard training").uncheck()
+    assert page.locator("#lines span").all_inner_texts() == ["y = x"]
+
+
+def test_types_have_their_shapes_in_the_ranking(published_page, visit):
+    page = visit(published_page + "#tab=ranking")
+    shapes = page.evaluate(
+        "[...document.querySelectorAll('#ranking .kind')]"
+        ".map((cell) => [cell.title, cell.querySelector('path').getAttribute('d')])"
+    )
+    by_type = dict(shapes)
+    assert len(by_type) == len(set(by_type.values())) == 5
+    assert all(by_type[kind] == path for kind, path in shapes)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_names_overlap_neither_each_other_nor_a_point(small_db, draw, tmp_path, visit, width):
+    draw("explorer", "--db", small_db, "--out", tmp_path / "e.html")
+    page = visit((tmp_path / "e.html").as_uri() + "#names=1", viewport={"width": width, "height": 844})
+    boxes = (
+        "(which) => [...document.querySelectorAll(which)].map((e) => e.getBoundingClientRect())"
+        ".map((b) => [b.left, b.top, b.right, b.bottom])"
+    )
+    names, points = page.evaluate(boxes, "#scatter .name"), page.evaluate(boxes, ".point")
+    assert len(names) == len(points) == 7
+    frame = page.locator("#scatter").bounding_box()
+    for i, (left, top, right, bottom) in enumerate(names):
+        assert frame["x"] <= left and right <= frame["x"] + frame["width"]
+        for other in names[:i]:
+            assert not (left < other[2] and other[0] < right and top < other[3] - 1 and other[1] < bottom - 1)
+        for a, b, c, d in points:
+            x, y = (a + c) / 2, (b + d) / 2
+            assert not (left < x < right and top + 1 < y < bottom - 1)
+
+
+def test_a_phone_has_the_legend_above_and_every_column(published_page, visit):
+    page = visit(published_page + "#tab=ranking", viewport={"width": 390, "height": 844}, has_touch=True)
+    assert page.locator("#legend").bounding_box()["y"] < page.locator("#ranking").bounding_box()["y"]
+    for cell in page.locator("#ranking thead th, #ranking tbody tr:first-child td").all():
+        box = cell.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    page.tap("#tab-grid")
+    page.evaluate("document.getElementById('grid').scrollLeft = 1e6")
+    page.wait_for_timeout(100)
+    last = page.locator("#grid .head").last
+    assert last.bounding_box()["x"] + last.bounding_box()["width"] <= 390
+    assert page.locator("#grid .side").first.bounding_box()["x"] < 30  # names stay in sight
+
+
+def test_a_link_to_the_view_is_copied(published_page, visit):
+    page = visit(published_page + "#y=imagenet-r", permissions=["clipboard-read", "clipboard-write"])
+    page.click("#copy-link")
+    page.locator("#told", has_text="link copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+
+
+def downloaded(page) -> list[dict[str, str]]:
+    with page.expect_download() as found:
+        page.click("#download")
+    return list(csv.DictReader(found.value.path().read_text(encoding="utf-8").splitlines()))
+
+
+def test_what_is_shown_can_be_downloaded_as_csv(published_page, published_db, visit):
+    from _results import load
+
+    page = visit(published_page)
+    rows = downloaded(page)
+    assert len(rows) == 212
+    assert rows[0]["model"] == "resnet50_clip_zeroshot"  # the best of the ranking
+    clip = next(row for row in rows if row["model"] == "vit_b_32_clip_zeroshot")
+    results = load(open_store(published_db))
+    place = [p.model for p in results.points].index("vit_b_32_clip_zeroshot")
+    val = results.column("val")
+    found = [float(clip[name]) for name in ("val", "val low", "val high", "val n")]
+    assert found == pytest.approx([val.value[place], val.low[place], val.high[place], 50000], abs=1e-5)
+    assert float(clip["effective robustness"]) == pytest.approx(5.6288, abs=1e-4)  # docs/plotting.md
+    page.click("#tab-grid")
+    page.fill("#columns", "imagenet-sketch")
+    page.fill("#query", "swsl")
+    rows = downloaded(page)
+    assert list(rows[0]) == ["model", "source", "type", "imagenet-sketch"]
+    assert len(rows) == 5
+
+
+def test_a_name_that_looks_like_a_formula_is_text_in_the_csv(tmp_path, draw, visit):
+    store = open_store(str(tmp_path / "results.db"), create=True)
+    for model in ('=HYPERLINK("x")', "a,b"):
+        store.ensure_model(model, tags=["standard"])
+        stored_results.add(store, model, "val", metrics={"top1": share(50, 100)})
+    draw("explorer", "--db", tmp_path / "results.db", "--out", tmp_path / "e.html")
+    rows = downloaded(visit((tmp_path / "e.html").as_uri() + "#tab=grid"))
+    assert {row["model"] for row in rows} == {'\'=HYPERLINK("x")', "a,b"}

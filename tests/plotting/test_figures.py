@@ -21,7 +21,7 @@ from testbed.store.formats import published
 from testbed.store.opening import open_store
 from testbed.store.outputs import Outputs
 
-from .conftest import IMAGES, MODELS, SHIFTS, add_result, looks_drawn
+from .conftest import IMAGES, MODELS, SHIFTS, add_result, add_share, looks_drawn, notes_of
 
 FIGURES = [
     ("scatter", ["--x", "toy", "--y", "toy.*"]),
@@ -121,7 +121,7 @@ def test_the_same_results_give_the_same_files(small_db, draw, tmp_path):
         (
             "scatter",
             ["--x", "toy", "--y", "toy.*", "--metric", "top5"],
-            "no results with metric 'top5'; did you mean top1",
+            "no results with metric 'top5'; did you mean top1? there are: top1",
         ),
         (
             "scatter",
@@ -197,16 +197,6 @@ def test_too_few_standard_models_make_no_line(small_db, draw, tmp_path):
     assert looks_drawn(tmp_path / "figure.png")
     result = draw("scatter", *arguments, "--fit-json", tmp_path / "fit.json", fails=True)
     assert "too few standard models" in result.output
-
-
-@pytest.fixture
-def store(tmp_path):
-    return open_store(str(tmp_path / "results.db"), create=True)
-
-
-def add_share(store, model, setting, right, n=100, tags=("standard",)):
-    store.ensure_model(model, tags=list(tags))
-    stored_results.add(store, model, setting, metrics={"top1": share(right, n)})
 
 
 def test_a_model_at_0_or_100_percent_is_drawn_at_the_edge_of_a_logit_axis(store, draw, tmp_path):
@@ -296,16 +286,6 @@ PARTIAL = [
 ]
 
 
-def notes_of(monkeypatch) -> list[str]:
-    """Whatever the figures write below their titles from now on."""
-    from matplotlib.figure import Figure
-
-    said: list[str] = []
-    text = Figure.text
-    monkeypatch.setattr(Figure, "text", lambda self, x, y, s, **how: said.append(s) or text(self, x, y, s, **how))
-    return said
-
-
 @pytest.mark.parametrize(("script", "arguments"), PARTIAL)
 def test_partial_results_are_drawn_where_there_are_no_others_and_said_so(
     partial, draw, tmp_path, monkeypatch, script, arguments
@@ -327,7 +307,12 @@ def test_whole_results_are_drawn_without_the_partial_ones_beside_them(partial, d
     assert load(partial, words=Words(eval_settings=["toy.blur.*"])).variant == "limit=40"
     told = draw("scatter", "--x", "toy", "--y", "toy.blur.1", "--db", tmp_path / "results.db", fails=True).output
     assert "any model on toy.blur.1: no result" in told
-    assert "limit=40 of version 1" in told  # what there is instead
+    assert "limit=40 of version 1 (--variant limit=40)" in told  # what there is instead
+    told = draw("grid", "--models", "a", "d", "--db", tmp_path / "results.db", fails=True).output
+    assert "a on any eval setting: no result on the whole setting" in told
+    assert "(--variant limit=40)" in told
+    told = draw("corruptions", "--db", tmp_path / "results.db", fails=True).output
+    assert "there are other results: --variant limit=40" in told
 
 
 def test_a_table_and_the_explorer_say_that_results_are_partial(partial, draw, tmp_path):

@@ -12,6 +12,7 @@ from stored_results import copy_results
 from testbed.commands import autoeval
 from testbed.errors import TestbedError
 from testbed.store.estimates import estimates
+from testbed.store.find import numbers
 from testbed.store.opening import open_store
 from testbed.studies.labelfree.agreement import aline_s
 
@@ -50,11 +51,11 @@ def test_points_lie_at_true_and_estimated_accuracy(module, estimated):
     store = open_store(estimated)
     rows = module.chosen_rows(store, models=("line_a",))
     assert {(r["eval_setting"], r["method"]) for r in rows} == {
-        (f"toy.noise.{i}", method) for i in (1, 2) for method in ("doc", "entropy")
+        (f"toy.noise.{i}", method) for i in (1, 2) for method in ("doc", "entropy", "no-change", "mean-of-fit")
     }
     figure = module.panels(rows, None)
     titles = [ax.get_title().split()[0] for ax in figure.axes]
-    assert titles == ["entropy", "doc"]
+    assert titles == ["entropy", "doc", "no-change", "mean-of-fit"]
     stored = {(e["eval_setting"], e["method"]): e for e in estimates(store)}
     drawn = figure.axes[1].collections[0].get_offsets()
     expected = [
@@ -79,7 +80,7 @@ def test_fit_sets_are_chosen_by_the_very_words(module, estimated, tmp_path):
     with pytest.raises(TestbedError, match="no such estimates"):
         module.chosen_rows(store, models=("line_a",), methods=("entropy",), fit=("toy.blur",))
     told = module.chosen_rows(store, models=("line_a",), methods=("entropy",), fit=("toy.blur.* (2 sets)",))
-    assert {r["fit"] for r in told} == {"toy.blur.* (2 sets)"}
+    assert {r["fit"] for r in told if r["method"] != "no-change"} == {"toy.blur.* (2 sets)"}
 
 
 def test_estimates_that_assume_different_things_are_not_drawn_together(module, estimated, tmp_path):
@@ -91,14 +92,46 @@ def test_estimates_that_assume_different_things_are_not_drawn_together(module, e
     with pytest.raises(TestbedError, match="several estimates by cot, choose with --assumes: source, uniform"):
         module.chosen_rows(store)
     rows = module.chosen_rows(store, assumes=("uniform",))
-    assert {(r["method"], r["assumes"]) for r in rows} == {("cot", "uniform"), ("doc", ""), ("entropy", "")}
+    drawn = {(r["method"], r["assumes"]) for r in rows if r["method"] not in module.BASELINES}
+    assert drawn == {("cot", "uniform"), ("doc", ""), ("entropy", "")}
 
 
 def test_bars_are_the_errors(module, estimated):
     rows = module.chosen_rows(open_store(estimated), methods=("doc",))
     figure = module.bars(rows, None)
-    off = np.array([r["estimate"] - r["accuracy"] for r in rows])
-    assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx([np.sqrt((off**2).mean())])
+    off = {m: np.array([r["estimate"] - r["accuracy"] for r in rows if r["method"] == m]) for m in ("doc", "no-change")}
+    expected = sorted((np.sqrt((o**2).mean()) for o in off.values()), reverse=True)
+    assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx(expected)
+
+
+def test_a_method_that_is_worse_than_assuming_no_change_is_seen_as_such(module, estimated):
+    """The accuracy of the source, of 200 images, is what no-change says of every set."""
+    store = open_store(estimated)
+    rows = module.chosen_rows(store)
+    (clean,) = [n.value for n in numbers(store, ["line_a"], ["toy"], "top1")]
+    assert [r["estimate"] for r in rows if r["method"] == "no-change"] == pytest.approx([clean, clean])
+    figure = module.bars(rows, None)
+    off = {m: module._errors_of(rows, m).rmse for m in ("doc", "entropy", "no-change")}
+    (line,) = figure.axes[0].lines
+    assert line.get_xdata()[0] == pytest.approx(off["no-change"])
+    worse = sum(off[m] > off["no-change"] for m in ("doc", "entropy"))
+    said = " ".join(text.get_text() for text in figure.texts)
+    assert f"{worse} of 2 methods have a larger RMSE than no-change" in said
+    assert "2 sets of 200 images" in said
+    panels = module.panels(rows, None)
+    red = [ax.get_title().split()[0] for ax in panels.axes if ax.title.get_color() == module.LINE_COLOR]
+    assert len(red) == worse
+    assert module.worse_than_no_change({"a": 3.0, "b": 1.0, "no-change": 2.0, "mean-of-fit": 9.0}) == ["a"]
+
+
+def test_estimates_that_are_not_there_are_answered_with_those_that_are(module, estimated):
+    store = open_store(estimated)
+    with pytest.raises(TestbedError, match=r"there are: --methods doc, entropy; --source toy; --fit toy.blur.\*"):
+        module.chosen_rows(store, methods=("fid",))
+    with pytest.raises(TestbedError, match=r"no estimates of limit=40 in .* there are: whole settings"):
+        module.chosen_rows(store, variant="limit=40")
+    with pytest.raises(TestbedError, match="no such estimates; there are some of line_a"):
+        module.chosen_rows(store, models=("line_b",))
 
 
 def test_the_agreement_line_is_the_one_of_the_predictions(module, small_db):

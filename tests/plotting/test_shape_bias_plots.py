@@ -56,10 +56,31 @@ def test_people_are_pooled_and_models_stand_in_the_order_of_their_bias(module, f
 def test_figure_has_a_marker_per_category_and_a_line_per_observer(module, filled):
     figure = module("shape_bias").matrix(module("shape_bias").load(filled, "cue-conflict"))
     (ax,) = figure.axes
-    assert [len(c.get_offsets()) for c in ax.collections if len(c.get_offsets()) > 1] == [16, 16, 16]
-    assert {t.get_text() for t in ax.get_yticklabels()} == set(NAMES)
+    assert [len(c.get_offsets()) for c in ax.collections if len(c.get_offsets()) > 1] == [17, 17, 17]
+    assert {t.get_text() for t in ax.get_yticklabels()} == {"all categories", *NAMES}
     lines = sorted(round(line.get_xdata()[0], 2) for line in ax.lines)
     assert lines == [22.07, 25.31, 50, 95.77]
+
+
+def test_shape_bias_has_the_exact_interval_of_its_decisions(module, filled):
+    """Clopper-Pearson from scipy, for ResNet-50's published 162 decisions for shape of 734."""
+    from scipy.stats import binomtest
+
+    drawn = module("shape_bias").load(filled, "cue-conflict")[1]
+    expected = binomtest(162, 734).proportion_ci(0.95, "exact")
+    assert drawn.intervals(np.arange(16))[:, 0] == pytest.approx([100 * expected.low, 100 * expected.high])
+    figure = module("shape_bias").matrix([drawn])
+    label = figure.legends[0].get_texts()[0].get_text()
+    assert f"[{100 * expected.low:.1f}, {100 * expected.high:.1f}]" in label
+    assert "734 decisions" in " ".join(text.get_text() for text in figure.texts)
+
+
+def test_lines_that_coincide_have_their_dashes_in_each_others_gaps(module):
+    dash = module("shape_bias")._DASH
+    alone, *three = module("shape_bias").apart([50.0, 23.2, 23.3, 23.1])
+    assert alone == "-"
+    for period in range(0, 3 * dash, dash):  # each stretch of a period has the dash of exactly one line
+        assert sum((period + offset) % (3 * dash) < on for offset, (on, _) in three) == 1
 
 
 @pytest.mark.parametrize(

@@ -284,6 +284,5 @@ def save_answer(store: Store, question: Question, answer: Answer) -> None:
                 notes=list(e.notes),
             )
             for e in answer.estimates
-            if e.kind != "baseline"  # they can be told from the numbers that are stored anyway
         ],
     )

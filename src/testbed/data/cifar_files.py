@@ -117,8 +117,8 @@ def _pickled(path: Path) -> tuple[np.ndarray, np.ndarray]:
         content = _ArraysOnly(file).load()
     if not isinstance(content, dict):
         raise ValueError(f"expected a dictionary, got {type(content).__name__}")
-    found = {_text(key): value for key, value in content.items()}
-    rows, labels = found["data"], found["fine_labels"] if "fine_labels" in found else found["labels"]
+    entries = {_text(key): value for key, value in content.items()}
+    rows, labels = entries["data"], entries["fine_labels"] if "fine_labels" in entries else entries["labels"]
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape != (len(labels), _PIXELS):
         raise ValueError(f"expected uint8 data ({len(labels)}, {_PIXELS}), got {getattr(rows, 'shape', type(rows))}")
     return rows, np.array(labels, dtype=np.int64)

@@ -179,6 +179,7 @@ class PreparedImages:
         self._samples, self._model = samples, model.name
         chain = setting.transforms_for(model)
         self._transforms = [t for t in chain if t is not None]
+        self._any_range = any(getattr(t, "any_range", False) for t in self._transforms)
         self._raw = self._untouched(getattr(samples.load, "raw", None))
         keys = [transform_key(t) for t in chain]
         self.key = None if None in keys else "|".join((samples.fingerprint, samples.cache_salt, *map(str, keys)))
@@ -230,7 +231,7 @@ class PreparedImages:
     def _in_range(self, image: torch.Tensor) -> torch.Tensor:
         """Perturbations work in [0, 1]. A sharp resize may leave it a little; a normalised picture leaves it by far."""
         low, high = (float(end) for end in torch.aminmax(image))
-        if low < -_OVERSHOOT or high > 1 + _OVERSHOOT:
+        if not self._any_range and (low < -_OVERSHOOT or high > 1 + _OVERSHOOT):
             raise DataError(
                 f"transform of model '{self._model}': expected pixels from 0 to 1, got {low:.3g} to {high:.3g}; give a "
                 "normalisation as normalization=StandardNormalization(mean, std), not in the transform"

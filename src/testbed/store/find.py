@@ -251,6 +251,13 @@ def _meant_variant(connection: sa.Connection, words: _Words) -> str:
     return max(sorted(counts), key=lambda variant: counts[variant]) if counts else ""
 
 
+def stored_variants(store: Store) -> list[str]:
+    """All variants of which there is a completed evaluation, of any model, setting and source."""
+    view = _evaluations
+    with store.reading() as connection:
+        return sorted(connection.execute(sa.select(view.c.variant).where(view.c.complete).distinct()).scalars())
+
+
 def nothing_found(
     store: Store,
     models: Sequence[str] | None = None,
@@ -305,5 +312,6 @@ def _as_said(words: _Words) -> str:
 
 def _told_apart(evaluation: Evaluation) -> str:
     if evaluation.published:
-        return f"published by {evaluation.source}"
-    return f"{f'{evaluation.variant} of ' if evaluation.variant else ''}version {evaluation.version}"
+        return f"published by {evaluation.source}, without logits"
+    version = f"version {evaluation.version}"
+    return f"{evaluation.variant} of {version} (--variant {evaluation.variant})" if evaluation.variant else version

@@ -121,8 +121,8 @@ def test_all_methods_that_can_be_used_are_and_the_rest_are_left_out_with_the_rea
     assert "--record rotation" in done.stdout
     assert "gde: needs at least 2 models, got 1" in done.stdout
     methods = {e["method"] for e in estimates(filled)}
-    assert {"confscore", "fid", "dispersion", "atc-compat", "cot-ts"} <= methods
-    assert not {"gde", "rotation", "no-change"} & methods
+    assert {"confscore", "fid", "dispersion", "atc-compat", "cot-ts", "no-change", "mean-of-fit"} <= methods
+    assert not {"gde", "rotation"} & methods
     assert (tmp_path / "table.md").read_text().startswith("| method | kind | noise-* | blur-* | sets | RMSE |")
 
 

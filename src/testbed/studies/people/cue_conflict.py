@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from testbed.data.folders import StandardDataset
 from testbed.data.transforms import StandardTransform
@@ -24,6 +26,20 @@ from testbed.models.processors import read_processor
 from testbed.store.outputs import Outputs
 
 _SETTING = "cue-conflict"
+
+
+@dataclass(frozen=True)
+class AsItIs:
+    """A processor that cannot be taken apart. It may normalise: nothing is done to the pictures after it."""
+
+    processor: Callable[[Any], Any]
+    any_range: ClassVar = True
+
+    def __call__(self, image: Any) -> Any:
+        return self.processor(image)
+
+    def __repr__(self) -> str:
+        return repr(self.processor)
 
 
 class CueConflictEvaluator:
@@ -73,7 +89,7 @@ class CueConflictEvaluator:
         self._device = usable_device(device)
         self._workers = max(1, num_workers)
         self._network = model
-        transform = processor if preprocessing is None else preprocessing.transform
+        transform = AsItIs(processor) if preprocessing is None else preprocessing.transform
         if resize is not None:
             transform = StandardTransform(resize, crop, transform.interpolation)
         self._model = Model(

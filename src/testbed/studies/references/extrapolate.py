@@ -118,8 +118,8 @@ class Whole:
         return np.concatenate(rows)
 
     def _values(self, outputs: Outputs) -> np.ndarray:
-        found = measure(self.setting, None, outputs)
-        return np.array([found[name].value if name in found else math.nan for name in self.metrics])
+        measured = measure(self.setting, None, outputs)
+        return np.array([measured[name].value if name in measured else math.nan for name in self.metrics])
 
     def _is_count(self, name: str) -> bool:
         return name in self._now and self._now[name].kind.unit == COUNT.unit

@@ -108,18 +108,18 @@ def measured(entries: Sequence[Entry], numbers: Sequence[Number], references: Se
         if (r.eval_setting, r.metric) == (SETTING, "shape_bias")
         for model in r.models
     }
-    found = []
+    networks = []
     for entry in entries:
         counts = [stored.get((entry.model, metric)) for metric in ("shape_correct", "texture_correct", "neither")]
         if None not in counts:
             expected, tolerance = published.get(entry.model, (None, 0.0))
-            found.append(Measured(entry, CueCounts(*(int(c or 0) for c in counts)), expected, tolerance))
-    return found
+            networks.append(Measured(entry, CueCounts(*(int(c or 0) for c in counts)), expected, tolerance))
+    return networks
 
 
 def routes(store: Store, registry: Registry, entries: Sequence[Entry]) -> list[Route]:
     """The ways of one network, the first one to compare with; all must have stored logits."""
-    found: list[Route] = []
+    ways: list[Route] = []
     evaluations = (find_one(store, entry.model, SETTING, variant="", source=OWN) for entry in entries)
     outputs = [outputs_of(store, registry, evaluation) for evaluation in evaluations]
     shapes, textures = cues(list(outputs[0].ids))
@@ -131,8 +131,8 @@ def routes(store: Store, registry: Registry, entries: Sequence[Entry]) -> list[R
         difference, low, high = _paired(first, decisions, shapes, textures)
         bias = cue_counts(decisions, shapes, textures).bias.value
         said = _mean_and_std(registry.model(entry.model).normalization)
-        found.append(Route(entry, said, bias, int((decisions != first).sum()), len(first), difference, low, high))
-    return found
+        ways.append(Route(entry, said, bias, int((decisions != first).sum()), len(first), difference, low, high))
+    return ways
 
 
 def _paired(first: np.ndarray, other: np.ndarray, shapes: np.ndarray, textures: np.ndarray) -> tuple[float, ...]:
