@@ -89,7 +89,7 @@ class CueConflictEvaluator:
         self._device = usable_device(device)
         self._workers = max(1, num_workers)
         self._network = model
-        transform = AsItIs(processor) if preprocessing is None else preprocessing.transform
+        transform: Any = AsItIs(processor) if preprocessing is None else preprocessing.transform
         if resize is not None:
             transform = StandardTransform(resize, crop, transform.interpolation)
         self._model = Model(
