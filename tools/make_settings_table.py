@@ -73,6 +73,10 @@ STRINGS = {
     "array": ("array:PATH", "an array of images, with labels or without; CIFAR as published"),
     "autoeval": ("autoeval:DIR", "the sets of an AutoEval benchmark"),
     "rows": ("rows:0-1000@SETTING", "some rows of another setting, from its stored logits"),
+    "under": (
+        "under:WHAT@SETTING",
+        "the pictures of another setting under a corruption, attack or shift ([corruptions.md](corruptions.md))",
+    ),
     "explanations": (
         "explanations:EXPLAINER@SETTING, explanations:MANIFEST.csv",
         "heatmaps of a setting's images, or of listed ones, and how faithful they are",

@@ -210,7 +210,7 @@ def test_a_rotation_head_is_trained_and_used(tmp_path):
     done = script("autoeval.py", "--train-rotation-head", "tiny_a", *mine, "--on", "tiny", "--epochs", "1", *database)
     assert done.returncode == 0, done.stderr
     assert "rotation head of tiny_a@mine trained" in done.stdout
-    assert f"`python eval.py --models tiny_a --checkpoint {tmp_path}/mine.pt --eval-settings ..." in done.stdout
+    assert f"`python eval.py --models tiny_a --checkpoint {tmp_path}/mine.pt --db " in done.stdout
     assert (tmp_path / "results" / "rotation-heads" / "tiny_a@mine.safetensors").is_file()
     words = ("--models", "tiny_a", "--source", "tiny", "--fit", "tiny", "tiny.noise", "--test", "tiny.batch_noise")
     told = script("autoeval.py", *words, "--methods", "rotation", "--format", "csv", *database)
