@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from testbed.store.database import Store
 
 _INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C: 128 + SIGINT
-_LOG = "run.log"
+_LOG = "run.log"  # in the folder of --logdir, or beside the database
 
 
 def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool) -> None:
@@ -88,7 +88,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     "--logdir",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Also write run.log there, and logits, targets and metrics of every pair.",
+    help="Also write logits, targets and metrics of every pair there, and run.log, which else is beside the database.",
 )
 @click.option(
     "--data-root", cls=ManyValues, metavar="DIR...", help="Folders with datasets.  [default: $TESTBED_DATA or ./data]"
@@ -115,6 +115,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     help="N images, evenly over the classes; kept apart from full results.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--full", is_flag=True, help="Print every setting and metric, however long the table gets.")
 @click.option(
     "--overwrite", is_flag=True, help="Run again what is stored; the old result stands until the new one is whole."
 )
@@ -209,6 +210,7 @@ def main(
     no_db: bool,
     logdir: Path | None,
     dry_run: bool,
+    full: bool,
     overwrite: bool,
     registry: tuple[str, ...],
     data_root: tuple[str, ...],
@@ -223,12 +225,13 @@ def main(
     \b
         python eval.py --models resnet50 densenet121 --eval-settings val imagenetv2-matched-frequency --gpus 0 1
     """
-    from testbed.commands.run_report import print_plan, print_report
+    from testbed.commands.run_report import disk_of, print_plan, print_report
     from testbed.data.locate import data_roots
     from testbed.data.writing import writing_to
     from testbed.engine.plan import bundles_of, make_plan
     from testbed.entries.registry import load_registry
     from testbed.options import RunOptions
+    from testbed.store.opening import database_place
 
     entries = load_registry(registry)
     for line in entries.problems():
@@ -244,7 +247,8 @@ def main(
         )
         if dry_run:
             plan = make_plan(entries, store, models, eval_settings, run, overwrite)
-            print_plan(plan, store, bundles_of(plan, entries, run))
+            place = disk_of(database_place(db)[1])
+            print_plan(plan, store, bundles_of(plan, entries, run), run, place, full)
             return
         from testbed.engine.devices import chosen_devices
         from testbed.engine.run import run_evaluations
@@ -262,9 +266,9 @@ def main(
             run,
             devices=chosen_devices(gpus) if gpus else None,
             overwrite=overwrite,
-            log=logdir / _LOG if logdir else None,
+            log=logdir / _LOG if logdir else None if no_db else store.folder / _LOG,
         )
-        print_report(report, store, run, stored=not no_db)
+        print_report(report, store, run, stored=not no_db, full=full)
         if logdir is not None:
             _save_to(logdir, report, store, entries, run.variant)
     raise SystemExit(_INTERRUPTED if report.interrupted else 1 if report.failed else 0)
