@@ -47,7 +47,7 @@ def test_one_model_lists_every_metric_and_so_does_full():
 def test_a_terminal_too_narrow_for_all_settings_says_how_many_are_left_out():
     lines = results_table(rows(), 20).splitlines()
     assert [line.split() for line in lines[2:4]] == [["alpha_model", "50.0"], ["beta_model", "50.0"]]
-    assert "1 more settings have no room here." in lines
+    assert "Settings that have no room here: 1." in lines
     assert lines[-1].startswith("--full")
 
 

@@ -110,7 +110,10 @@ def test_options_that_a_flag_cannot_follow_are_refused(limited, tmp_path):
     told = db(limited, "--save-logits", "s", str(tmp_path / "dump"), "--source", "a paper").output
     assert "--save-logits takes no --source: published results have no logits" in told
     told = db(limited, "--save-logits", "s", str(tmp_path / "dump"), "--version", "7").output
-    assert "any model on s: no own result of version 7; stored: limit=40 of version 1, limit=5 of version 1" in told
+    assert (
+        "any model on s: no own result of version 7; stored: limit=40 of version 1 (--variant limit=40), limit=5"
+        in told
+    )
     assert not (tmp_path / "dump").exists()
     with pytest.raises(StoreError, match=r"a on s: expected one variant, version and source, got \*"):
         find_one(limited, "a", "s", variant=EVERY)

@@ -54,8 +54,8 @@ SHARED_OPTIONS: tuple[Option, ...] = (
 
 def _with_option(command: Any, option: Option) -> Any:
     name, metavar, text = option
-    several: dict[str, Any] = {"cls": ManyValues} if metavar.endswith("...") else {}
-    return click.option(f"--{name}", metavar=metavar, help=text, **several)(command)
+    kind: dict[str, Any] = {"metavar": metavar, "cls": ManyValues if metavar.endswith("...") else None}
+    return click.option(f"--{name}", help=text, **(kind if metavar else {"is_flag": True}))(command)
 
 
 def _with_actions(command: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed.commands.families import families, shared_base, shared_beginning
@@ -15,24 +15,28 @@ if TYPE_CHECKING:
 
 NO_LABELS = "no labels"  # the metric name of an evaluation whose images have no labels, and so no metric
 MOST_LINES = 30  # a table that is longer is folded: it no longer fits a screen
+_FULL = "--full shows every setting and metric with its interval."
+_LEAST_COLUMN = 4  # characters of a number and the space before it
 
 Cell = Callable[["list[Number]", int], str]
 
 
-def results_table(rows: Sequence[Number], width: int, marked: Collection[int] = (), full: bool = False) -> str:
+def results_table(
+    rows: Sequence[Number], width: int, marked: Collection[int] = (), *, full: bool = False, more: str = _FULL
+) -> str:
     """Settings down and models across, with the first metric of each result; one table for each such metric.
 
     A table of more than a screen shows severities of one corruption as their mean. One that is wider than `width`
     first loses the ends of intervals, then the intervals and the beginnings of names, then has models down, and at
     last shows as many settings as fit. With `full`, and for few results of one model, every metric has a line of its
-    own. Numbers of the evaluations in `marked` are followed by a star.
+    own. Numbers of the evaluations in `marked` are followed by a star. `more` says where that is which was left out.
     """
     listed = _list(rows, marked)
     by_heading = _by_heading(rows)
     one_by_one = len({r.model for r in rows}) == 1 or len(by_heading) != 1
     if full or not by_heading or (one_by_one and len(rows) <= MOST_LINES and _width(listed) <= width):
         return listed
-    return "\n\n".join(_Grid(heading, chosen, marked).fitting(width) for heading, chosen in by_heading.items())
+    return "\n\n".join(_Grid(heading, chosen, marked, more).fitting(width) for heading, chosen in by_heading.items())
 
 
 def _list(rows: Sequence[Number], marked: Collection[int]) -> str:
@@ -62,8 +66,8 @@ class _Grid:
 
     heading: str
     rows: Sequence[Number]
-    marked: Collection[int] = ()
-    notes: list[str] = field(default_factory=list)
+    marked: Collection[int]
+    more: str
 
     def __post_init__(self) -> None:
         self.models = list(dict.fromkeys(r.model for r in self.rows))
@@ -90,16 +94,18 @@ class _Grid:
 
     def fitting(self, width: int) -> str:
         """The first form that is not wider than `width`, with the sentences that explain it."""
-        forms = list(self._forms())
-        table, notes = next((form for form in forms if _width(form[0]) <= width), forms[-1])
+        for form in self._forms(width):
+            table, notes = form
+            if _width(table) <= width:
+                break
         told = [text for text in notes if text]
         return "\n".join([table, "", *told]) if told else table
 
-    def _forms(self) -> Iterator[tuple[str, list[str]]]:
+    def _forms(self, width: int) -> Iterator[tuple[str, list[str]]]:
         """(table, notes), from the widest form to the narrowest."""
         mean = "What stands for several settings (.1-5) is their mean (lowest to highest)." if self.folded else ""
         plus_minus = "± is the longer side of the 95 % interval."
-        more = "--full shows every setting and metric with its interval."
+        more = self.more
         whole = more if self.folded else ""
         names = [self.heading, *self.models]
         yield text_table(self._lines(_wide), names), [mean, whole]
@@ -110,8 +116,8 @@ class _Grid:
         yield text_table_under(names, self._lines(_bare, self.short)), [mean, self._shortened, more]
         lines, header = self._models_down()
         yield text_table_under(header, lines), [mean, self._shortened, more]
-        for n in range(len(header) - 1, 1, -1):
-            left_out = f"{len(header) - n} more settings have no room here."
+        for n in range(min(len(header) - 1, max(width // _LEAST_COLUMN, 2)), 1, -1):
+            left_out = f"Settings that have no room here: {len(header) - n}."
             yield text_table_under(header[:n], [line[:n] for line in lines]), [left_out, mean, self._shortened, more]
 
     def _lines(self, form: Cell, names: dict[str, str] | None = None) -> list[list[str]]:

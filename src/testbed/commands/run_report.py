@@ -138,7 +138,7 @@ def print_report(report: Report, store: Store, run: RunOptions, stored: bool, fu
     if rows:
         # The fallback size is for output into a file or pipe.
         mixed = mixed_data(store, {r.evaluation_id for r in rows})
-        click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns, marked(mixed), full))
+        click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns, marked(mixed), full=full))
         for line in lines(mixed):
             click.echo(f"\n{line}")
     failed = {id(pair) for pair in report.failed}

@@ -272,7 +272,8 @@ def nothing_found(
     there = find(store, models, eval_settings, EVERY, EVERY, EVERY)
     if there:
         marks = list(dict.fromkeys(_told_apart(e) for e in there))
-        return StoreError(f"{asked}: no {_as_said(words)}; stored: {', '.join(marks[:_MOST_MARKS])}")
+        more = f" and {len(marks) - _MOST_MARKS} more" if len(marks) > _MOST_MARKS else ""
+        return StoreError(f"{asked}: no {_as_said(words)}; stored: {', '.join(marks[:_MOST_MARKS])}{more}")
     with store.reading() as connection:
         view = _evaluations
         query = sa.select(view.c.status, view.c.variant, view.c.error).where(*_named(connection, view, words))
@@ -281,6 +282,17 @@ def nothing_found(
         return StoreError(f"{asked} has not been run")
     state = f"{begun.status} ({begun.variant})" if begun.variant else begun.status
     return StoreError(f"{asked} {state}: {begun.error}" if begun.error else f"{asked} is {state}")
+
+
+def published_in_words(store: Store) -> str:
+    """'; published: a (300 models), b (2 models)' to end a message that nothing of one's own was found; or nothing."""
+    view = _evaluations
+    models = sa.func.count(sa.distinct(view.c.model))
+    query = sa.select(view.c.source, models).where(view.c.source != OWN).group_by(view.c.source)
+    with store.reading() as connection:
+        found = sorted(connection.execute(query.order_by(view.c.source)).all())
+    told = ", ".join(f"{source} ({n:,} models)" for source, n in found)
+    return f"; published results: {told}" if told else ""
 
 
 def _listed(names: Sequence[str] | None, otherwise: str) -> str:
@@ -304,6 +316,9 @@ def _as_said(words: _Words) -> str:
 
 
 def _told_apart(evaluation: Evaluation) -> str:
+    """What an evaluation is, and the options that find it."""
     if evaluation.published:
-        return f"published by {evaluation.source}"
-    return f"{f'{evaluation.variant} of ' if evaluation.variant else ''}version {evaluation.version}"
+        return f"published by {evaluation.source} (--source {evaluation.source})"
+    if evaluation.variant:
+        return f"{evaluation.variant} of version {evaluation.version} (--variant {evaluation.variant})"
+    return f"version {evaluation.version}"
