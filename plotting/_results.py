@@ -228,8 +228,7 @@ def _nothing(store: Store, metric: str, variant: str, sources: Sequence[str]) ->
     metrics = sorted({row.metric for row in there if row.variant == variant})
     if not metrics:
         return nothing_found(store, variant=variant, source=sources[0] if len(sources) == 1 else None)
-    hint = near_names(metric, metrics) or f"; there is {', '.join(metrics[:6])}"
-    return UnknownName(f"no results with metric '{metric}'{hint}")
+    return UnknownName(f"no results with metric '{metric}'{near_names(metric, metrics)}; there is {', '.join(metrics)}")
 
 
 def _check_settings(store: Store, results: Results, expressions: Sequence[str]) -> None:

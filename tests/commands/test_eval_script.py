@@ -114,7 +114,10 @@ def test_checkpoint_goes_under_any_model_and_under_its_own_name(tmp_path):
         (["--models", "tiny_x", "--eval-settings", "tiny"], "no model, group or tag 'tiny_x'; did you mean tiny_"),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--gpus", "one"], "expected GPU numbers or cpu, got 'one'"),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--gpus", "99"], "take a lower number or --gpus cpu"),
-        (["--models", "tiny_a", "--eval-settings", "tiny", "--limit", "0"], "0 is not in the range x>=1"),
+        (
+            ["--models", "tiny_a", "--eval-settings", "tiny", "--limit", "0"],
+            "expected a whole number from 1 on, got",
+        ),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--registry", "nowhere"], "nowhere does not exist"),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--checkpoint", "x.pt"], "'x.pt' does not exist"),
         (["--models", "timm:resnet5O", "--eval-settings", "tiny"], "timm has no model 'resnet5O'; did you mean"),

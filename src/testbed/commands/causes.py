@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from testbed.errors import cause_of
 
-_MOST_CHARACTERS = 300  # of one reason; PyTorch lists every key of a state dict that does not fit
+_MOST_CHARACTERS = 500  # of one reason; PyTorch lists every key of a state dict that does not fit
 _NAMED = 3  # models, settings or causes that are named in one line
 _QUOTED = re.compile(r"'[^']*'")
 

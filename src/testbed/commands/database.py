@@ -8,7 +8,14 @@ import click
 
 from testbed.commands import auditing, checking, downloading, exchanging, groups, listing, managing, measuring, reading
 from testbed.commands.action import Action, Context, Option
-from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
+from testbed.commands.options import (
+    ManyValues,
+    ManyValuesCommand,
+    WholeNumber,
+    db_option,
+    one_line_errors,
+    registry_option,
+)
 
 # The functions behind the flags import what they need when they are called, so that --help is quick.
 # What changes the database comes before what shows it, so that several flags can be given at once.
@@ -93,7 +100,7 @@ def _with_actions(command: Any) -> Any:
 @click.option(
     "--variant", metavar="NAME", help="Partial results, such as limit=500.  [default: whole settings, if any]"
 )
-@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Of a setting.  [default: the newest]")
+@click.option("--version", type=WholeNumber(min=0), metavar="N", help="Of a setting.  [default: the newest]")
 @click.option("--override", is_flag=True, help="Do what destroys or replaces.")
 @click.pass_context
 @one_line_errors

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.options import (
+    AnyNumber,
+    ExistingFile,
     ManyValues,
     ManyValuesCommand,
     NumberOrAuto,
+    WholeNumber,
     db_option,
     one_line_errors,
     registry_option,
@@ -96,7 +99,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 @registry_option
 @click.option(
     "--checkpoint",
-    type=click.Path(exists=True, dir_okay=False),
+    type=ExistingFile(),
     metavar="FILE",
     help="Local weights for the one model named; results go under MODEL@FILE.",
 )
@@ -110,7 +113,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="N images, evenly over the classes; kept apart from full results.",
 )
@@ -143,7 +146,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--chunk-size",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     default=1024,
     show_default=True,
@@ -151,27 +154,27 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=AnyNumber(min=0, min_open=True),
     metavar="SECONDS",
     help="End a worker that is longer at one chunk, and try the chunk again, three times in all. Loading a model may "
     "always take five minutes.  [default: wait, and tell after a minute without progress]",
 )
 @click.option(
     "--workers",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="N",
     help="Processes that prepare images for all devices; 0: threads of each worker.  "
     "[default: the cores less the GPUs]",
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Torch threads per CPU worker.  [default: the cores shared out]",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=0,
     show_default=True,
     metavar="N",
@@ -193,7 +196,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--cache-gb",
-    type=click.FloatRange(min=0),
+    type=AnyNumber(min=0),
     default=10.0,
     show_default=True,
     metavar="X",
@@ -281,7 +284,11 @@ def _store(db: str | None, no_db: bool, dry_run: bool) -> Iterator[Store]:
 
     # A dry run must not create a database.
     if not no_db and (not dry_run or is_there(db)):
-        yield open_store(db, create=True)
+        is_new = not is_there(db)
+        store = open_store(db, create=True)
+        if is_new:  # a misspelled --db would else pass for one without results
+            click.echo(f"made a new {store.where}", err=True)
+        yield store
         return
     with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
         yield open_store(str(Path(folder) / "results.db"), create=True)

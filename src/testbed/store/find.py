@@ -261,12 +261,17 @@ def nothing_found(
 ) -> StoreError | UnknownName:
     """Why these words found no result, and what there is instead, in one line."""
     words = _Words(models, eval_settings, variant, version, source)
-    for kind, patterns, known in (
-        ("model", models, model_names(store)),
-        ("eval setting", eval_settings, eval_setting_names(store)),
+    known_models, known_settings = model_names(store), eval_setting_names(store)
+    for kind, patterns, known, others in (
+        ("a model", models, known_models, known_settings),
+        ("an eval setting", eval_settings, known_settings, known_models),
     ):
         for pattern in patterns or ():
             if not any(matches(name, [pattern]) for name in known):
+                if pattern in others:
+                    other = "an eval setting" if kind == "a model" else "a model"
+                    return UnknownName(f"'{pattern}' is {other}, expected {kind}: are the two swapped?")
+                kind = kind.partition(" ")[2]
                 return UnknownName(f"no {kind} '{pattern}' in the {store.where}{near_names(pattern, known)}")
     asked = f"{_listed(models, 'any model')} on {_listed(eval_settings, 'any eval setting')}"
     there = find(store, models, eval_settings, EVERY, EVERY, EVERY)
