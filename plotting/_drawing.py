@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ from _results import Column, Results
 from _types import TYPES
 
 from testbed.data.writing import write_aside, write_text, writing_to
+from testbed.errors import TestbedError
 from testbed.metrics.estimate import ACCURACY, MetricKind
 from testbed.stats.axes import axis_grid, from_axis, to_axis
 from testbed.stats.fits import LineDraws, LineFit, TwoPieceFit
@@ -129,6 +131,9 @@ def wrapped(text: str, width: int) -> list[str]:
 
 def save(figure: Figure, out: Path, dpi: int = 150) -> list[Path]:
     """Write the figure as PATH.pdf and PATH.png, or as what the ending says, and say so."""
+    # A dot may be a part of the name (digits.contrast), but the ending of another kind of file is a mistake.
+    if out.suffix not in FORMATS and mimetypes.guess_type(out.name)[0] is not None:
+        raise TestbedError(f"--out: expected a path ending in {' or '.join(FORMATS)}, or in neither, got {out.name}")
     paths = [out] if out.suffix in FORMATS else [out.with_name(out.name + ending) for ending in FORMATS]
     for path in paths:
         # No date in the file: the same results give the same bytes.

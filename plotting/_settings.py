@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from testbed.commands.families import SEVERITY
 from testbed.errors import UnknownName, near_names
-
-# base.corruption.severity, then how the images were made: imagenet-c.fog.3_on-disk, digits.contrast.1; or a corruption
-# of any setting, whose base is `under`: under:fog.3@folder:PATH
-SEVERITY = re.compile(
-    r"(?P<base>.+(?=\.)|(?:.+@)?under(?=:))[.:](?P<corruption>[a-z_]+)\.(?P<severity>[1-9])(?P<suffix>_[^.]+|@.+)?"
-)
 
 # Published averages: the mean over parts, each the mean over the severities of one corruption, or one setting.
 _CORRUPTIONS = (

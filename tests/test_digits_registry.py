@@ -6,6 +6,7 @@ import functools
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +216,17 @@ def test_training_with_attacks_helps_under_attack() -> None:
 def test_moving_the_digit_hurts_the_linear_model_more_than_the_convolutional_one() -> None:
     fall = {m: accuracy(m) - accuracy(m, "digits.translate.3") for m in ("digits_linear", "digits_cnn")}
     assert fall["digits_linear"] > fall["digits_cnn"] + 30
+
+
+def test_accuracy_falls_with_the_severity_of_every_corruption() -> None:
+    by_kind: dict[str, list[str]] = {}
+    for name in registry().expand_eval_settings(["digits-corruptions"]):
+        by_kind.setdefault(name.rsplit(".", 1)[0], []).append(name)
+    assert len(by_kind) == 6
+    for names in by_kind.values():
+        found = [accuracy("digits_cnn", name, limit=300) for name in names]
+        # Six of 300 digits may be read better by chance; pixelate rose by more than that from 1 to 2 and from 3 to 4.
+        assert all(stronger <= weaker + 2 for weaker, stronger in pairwise(found)), (names, found)
 
 
 def test_every_perturbation_changes_the_image_and_keeps_shape_and_range() -> None:

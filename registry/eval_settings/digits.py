@@ -18,12 +18,14 @@ TEST = ArrayDataset(make=data.digits_test_images, num_classes=data.NUM_CLASSES)
 # Corruption -> the image size whose published constants are used. A digit is a few broad strokes: with the weaker
 # constants for 32 pixels every model would be as good as on clean images, so those for 224 are used. Only blur is
 # measured in pixels, and its widths for 224 would leave nothing of a digit: it uses those for 64.
+# Pixelate is left out: a digit is drawn from 8x8 values, and the squares of some severities meet these values while
+# those of weaker ones cut across them, so that accuracy goes up and down. JPEG hardly hurts broad strokes.
 CORRUPTIONS = {
     "gaussian_noise": 224,
     "impulse_noise": 224,
     "gaussian_blur": 64,
+    "brightness": 224,
     "contrast": 224,
-    "pixelate": 224,
     "jpeg_compression": 224,
 }
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+# What tells two failures of one cause apart: names in quotes, paths and addresses, numbers.
+_PARTICULARS = re.compile(r"'[^']*'|\S*/\S*|[0-9][0-9.,]*")
 
 
 class TestbedError(Exception):
@@ -64,3 +68,10 @@ def near_names(name: str, known: Iterable[str], most: int = 4) -> str:
 def in_words(error: BaseException) -> str:
     """An error in one line. The type is added unless it is a TestbedError, whose message is complete."""
     return str(error) if isinstance(error, TestbedError) else f"{type(error).__name__}: {error}"
+
+
+def cause_of(error: str) -> str:
+    """The first clause of an error without the names and numbers in it: equal for failures of one kind."""
+    first, *rest = re.split(r"[:.;](?:\s+|$)", _PARTICULARS.sub("…", error), maxsplit=2)
+    # The name of an exception alone says too little.
+    return first if " " in first or not rest else f"{first}: {rest[0]}"

@@ -39,8 +39,10 @@ def test_several_values_after_one_option_and_a_bare_db_flag(tmp_path):
 def test_dry_run_tells_what_would_be_done_and_does_nothing(invoke, tmp_path):
     told = invoke("--models", "tiny_a", "--eval-settings", "tiny-even", "tiny-missing", "--dry-run").output
     assert "to derive, no forward pass" in told
-    assert "cannot run: dataset 'no-such-set' not found" in told
+    assert "1 cannot run:\n  tiny_a on tiny-missing: dataset 'no-such-set' not found" in told
     assert "3 pairs: 1 to run, 1 to derive, 1 cannot run; 200 images" in told
+    assert "time: not known" in told
+    assert "disk: about 8.0 kB of logits" in told  # 200 images x 10 classes x 4 bytes
     assert not (tmp_path / "results").exists()
 
 
@@ -82,8 +84,11 @@ def test_failures_are_listed_and_the_exit_code_tells(tmp_path):
     )
     assert run.returncode == 1
     assert "1 of 2 pairs failed:" in run.stderr
+    assert run.stderr.count("ZeroDivisionError") == 1
     assert "tiny_raises on tiny: ZeroDivisionError" in run.stderr
+    assert "results/run.log has each of them in full" in run.stderr
     assert "Traceback" not in run.stderr
+    assert "Traceback" in (tmp_path / "results/run.log").read_text()
 
 
 def test_checkpoint_goes_under_any_model_and_under_its_own_name(tmp_path):
@@ -109,7 +114,10 @@ def test_checkpoint_goes_under_any_model_and_under_its_own_name(tmp_path):
         (["--models", "tiny_x", "--eval-settings", "tiny"], "no model, group or tag 'tiny_x'; did you mean tiny_"),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--gpus", "one"], "expected GPU numbers or cpu, got 'one'"),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--gpus", "99"], "take a lower number or --gpus cpu"),
-        (["--models", "tiny_a", "--eval-settings", "tiny", "--limit", "0"], "0 is not in the range x>=1"),
+        (
+            ["--models", "tiny_a", "--eval-settings", "tiny", "--limit", "0"],
+            "expected a whole number from 1 on, got",
+        ),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--registry", "nowhere"], "nowhere does not exist"),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--checkpoint", "x.pt"], "'x.pt' does not exist"),
         (["--models", "timm:resnet5O", "--eval-settings", "tiny"], "timm has no model 'resnet5O'; did you mean"),

@@ -1,6 +1,11 @@
 """Tables are aligned, and narrow terminals get a narrower one."""
 
-from testbed.commands.tables import results_table, with_interval
+import pytest
+
+from testbed.commands.causes import Failure, cause_lines
+from testbed.commands.families import families, shared_base, shared_beginning
+from testbed.commands.results_table import results_table
+from testbed.commands.tables import with_interval
 from testbed.store.evaluation import Number
 
 BLANK = Number._make([None] * len(Number._fields))
@@ -34,9 +39,84 @@ def test_narrow_terminal_shows_the_longer_side_and_breaks_long_names():
     assert table.endswith("± is the longer side of the 95 % interval.")
 
 
-def test_very_narrow_terminal_or_one_model_lists_every_metric():
-    assert len(results_table(rows(), 20).splitlines()) == 2 + 8
+def test_one_model_lists_every_metric_and_so_does_full():
     assert len(results_table(rows(models=("one",)), 160).splitlines()) == 2 + 4
+    assert len(results_table(rows(), 20, full=True).splitlines()) == 2 + 8
+
+
+def test_a_terminal_too_narrow_for_all_settings_says_how_many_are_left_out():
+    lines = results_table(rows(), 20).splitlines()
+    assert [line.split() for line in lines[2:4]] == [["alpha_model", "50.0"], ["beta_model", "50.0"]]
+    assert "Settings that have no room here: 1." in lines
+    assert lines[-1].startswith("--full")
+
+
+CORRUPTIONS = ("fog", "frost", "snow", "motion_blur", "jpeg_compression", "contrast", "gaussian_noise")
+MANY = ("photos", *(f"photos.{c}.{severity}" for c in CORRUPTIONS for severity in range(1, 6)))
+
+
+def falling(models=("net_a", "net_b")):
+    """80 on clean images; 70, 60, 50, 40, 30 at the severities: mean 50, from 30 to 70."""
+    levels = {s: 80.0 if s == "photos" else 80.0 - 10 * int(s[-1]) for s in MANY}
+    return [
+        BLANK._replace(model=m, eval_setting=s, metric="top1", value=v, ci_low=v - 4, ci_high=v + 4, n=100, unit="%")
+        for m in models
+        for s, v in levels.items()
+    ]
+
+
+def test_more_than_a_screen_shows_severities_as_their_mean_and_range():
+    lines = results_table(falling(), 120).splitlines()
+    assert len(lines) == 2 + 1 + len(CORRUPTIONS) + 3
+    assert lines[3].split() == ["photos.fog.1-5", *["50.00", "(30.0", "to", "70.0)"] * 2]
+    assert "--full shows every setting and metric with its interval." in lines
+
+
+@pytest.mark.parametrize("models", [2, 7, 30, 400])
+def test_table_of_a_big_run_fits_80_columns(models):
+    names = [f"timm:resnet{i}_long_name.tag_in1k" for i in range(models)]
+    table = results_table(falling(names), 80)
+    assert max(map(len, table.splitlines())) <= 80
+    assert len(table.splitlines()) < max(models, len(CORRUPTIONS)) + 15
+    assert "50.0" in table
+
+
+def test_mean_over_some_of_the_severities_is_not_shown_as_one():
+    some = [r for r in falling() if r.eval_setting != "photos.fog.5" or r.model == "net_a"]
+    line = next(line for line in results_table(some, 120).splitlines() if line.startswith("photos.fog"))
+    assert line.split()[-3:] == ["4", "of", "5"]
+
+
+def test_settings_with_other_metrics_have_a_table_of_their_own():
+    other = [r._replace(metric="shape_bias", eval_setting=f"cue{r.eval_setting}") for r in falling()]
+    told = results_table([*falling(), *other], 120)
+    assert [line.split()[0] for line in told.splitlines() if " on" in line] == ["top1", "shape_bias"]
+
+
+def test_families_are_severities_of_one_corruption_and_numbered_sets():
+    names = ["d", "d.fog.1", "d.fog.2", "d.fog.3", "d.fog.1_on-disk", "d-meta-00", "d-meta-07", "d.rain.1", "d.rain.5"]
+    assert list(families(names)) == ["d", "d.fog.1-3", "d.fog.1_on-disk", "d-meta-00 to 07", "d.rain.1,5"]
+
+
+def test_names_lose_only_whole_words_that_all_of_them_share():
+    assert shared_beginning(["digits_cnn", "digits_cnn_noise"]) == "digits_"
+    assert shared_beginning(["resnet50", "resnet101"]) == ""
+    assert shared_beginning(["timm:a", "timm:"]) == ""
+    assert shared_base(["digits", "digits.fog.1-5", "digits.thin", "val"]) == "digits"
+
+
+def test_failures_of_one_kind_are_told_once_with_their_number():
+    missing = [Failure("net", f"set{i}", f"dataset 'set{i}' not found: expected x at d/{i}.") for i in range(9)]
+    long = "RuntimeError: Error(s) in loading state_dict: Missing key(s): " + "layer.weight, " * 3000
+    lines = cause_lines([*missing, Failure("a", "x", long), Failure("b", "x", long)])
+    assert lines == [
+        "9 pairs (net on set0, set1, set2 and 6 more): dataset 'set0' not found: expected x at d/0.",
+        "  likewise 'set1', 'set2', 'set3' and 5 more",
+        lines[2],
+    ]
+    assert lines[2].startswith("2 pairs (a, b on x): RuntimeError: Error(s) in loading")
+    assert len(lines[2]) < 600
+    assert "more characters" in lines[2]
 
 
 def test_the_heading_tells_the_unit_that_the_metric_declares():

@@ -283,7 +283,7 @@ def test_commands_work_without_labels(tmp_path, unlabelled, monkeypatch):
 
 
 def test_only_pictures_without_labels_are_listed_one_by_one():
-    from testbed.commands.tables import NO_LABELS, results_table
+    from testbed.commands.results_table import NO_LABELS, results_table
     from testbed.store.evaluation import Number
 
     row = Number._make([None] * len(Number._fields))._replace(eval_setting="mine", metric=NO_LABELS, n=9)

@@ -378,7 +378,7 @@ def test_python_warns_of_results_of_other_data(mixed):
 
 
 def test_the_table_of_a_run_marks_older_data(mixed, registry):
-    from testbed.commands.tables import results_table
+    from testbed.commands.results_table import results_table
     from testbed.store.find import numbers
     from testbed.store.mixed import marked, mixed_data
 

@@ -564,3 +564,25 @@ def test_checksum_follows_names_and_values_whatever_file_they_came_from(tmp_path
     assert state_sha256(first) != state_sha256(filled(5).to(torch.bfloat16))
     assert state_sha256(nn.Identity()) is None
     assert state_sha256("nearest neighbour") is None
+
+
+@pytest.mark.parametrize(("listening", "offline"), [(True, False), (False, True)])
+def test_hub_that_cannot_be_reached_is_not_tried_for_minutes(monkeypatch, listening, offline):
+    """The client of the Hub tries every address five times, with growing pauses, unless it is told to be offline."""
+    import socket
+    import sys
+    from types import SimpleNamespace
+
+    from testbed.models.weights.loading import hub_without_network
+
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        if not listening:
+            server.close()
+        hub = SimpleNamespace(constants=SimpleNamespace(HF_HUB_OFFLINE=False, ENDPOINT=address))
+        monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+        with hub_without_network():
+            assert offline == hub.constants.HF_HUB_OFFLINE
+        assert not hub.constants.HF_HUB_OFFLINE

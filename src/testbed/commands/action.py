@@ -16,7 +16,8 @@ from testbed.errors import TestbedError
 if TYPE_CHECKING:
     from testbed.store.database import Store
 
-Option = tuple[str, str, str]  # name without dashes, metavar (ending in ... where it takes several words), help
+# Name without dashes; metavar, ending in ... where it takes several words, empty where it takes none; help.
+Option = tuple[str, str, str]
 
 
 @dataclass(frozen=True)

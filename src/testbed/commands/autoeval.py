@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
+from testbed.commands.options import (
+    ManyValues,
+    ManyValuesCommand,
+    WholeNumber,
+    db_option,
+    one_line_errors,
+    registry_option,
+)
 
 if TYPE_CHECKING:  # everything else is imported where it is used: --help must stay quick
     from testbed.entries.registry import Registry
@@ -73,11 +80,11 @@ if TYPE_CHECKING:  # everything else is imported where it is used: --help must s
 @click.option("--on", metavar="SETTING", help="The images the rotation head is trained on; their labels are not used.")
 @click.option("--checkpoint", metavar="FILE", help="Weights of the model that the head is trained for.")
 @click.option(
-    "--epochs", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Passes over the images."
+    "--epochs", type=WholeNumber(min=1), default=20, show_default=True, metavar="N", help="Passes over the images."
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Train the head on N of the images.")
+@click.option("--limit", type=WholeNumber(min=1), metavar="N", help="Train the head on N of the images.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Of crops, flips and turns."
+    "--seed", type=WholeNumber(min=0), default=0, show_default=True, metavar="N", help="Of crops, flips and turns."
 )
 @click.option("--device", default="cpu", show_default=True, metavar="NAME", help="cpu or cuda:0, for the training.")
 @click.option(

@@ -19,7 +19,14 @@ from testbed.commands import (
     validating,
 )
 from testbed.commands.action import Action, Context, Option
-from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors, registry_option
+from testbed.commands.options import (
+    ManyValues,
+    ManyValuesCommand,
+    WholeNumber,
+    db_option,
+    one_line_errors,
+    registry_option,
+)
 
 # The functions behind the flags import what they need when they are called, so that --help is quick.
 # What changes the database comes before what shows it, so that several flags can be given at once.
@@ -73,8 +80,8 @@ SHARED_OPTIONS: tuple[Option, ...] = (
 
 def _with_option(command: Any, option: Option) -> Any:
     name, metavar, text = option
-    several: dict[str, Any] = {"cls": ManyValues} if metavar.endswith("...") else {}
-    return click.option(f"--{name}", metavar=metavar, help=text, **several)(command)
+    kind: dict[str, Any] = {"metavar": metavar, "cls": ManyValues if metavar.endswith("...") else None}
+    return click.option(f"--{name}", help=text, **(kind if metavar else {"is_flag": True}))(command)
 
 
 def _with_actions(command: Any) -> Any:
@@ -112,7 +119,7 @@ def _with_actions(command: Any) -> Any:
 @click.option(
     "--variant", metavar="NAME", help="Partial results, such as limit=500.  [default: whole settings, if any]"
 )
-@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Of a setting.  [default: the newest]")
+@click.option("--version", type=WholeNumber(min=0), metavar="N", help="Of a setting.  [default: the newest]")
 @click.option("--override", is_flag=True, help="Do what destroys or replaces.")
 @click.pass_context
 @one_line_errors

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -16,25 +15,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.options import (
+    AnyNumber,
+    ExistingFile,
     ManyValues,
     ManyValuesCommand,
     NumberOrAuto,
+    WholeNumber,
     db_option,
     one_line_errors,
     registry_option,
 )
 
 if TYPE_CHECKING:
-    from testbed.engine.plan import Bundle, Plan
     from testbed.engine.run import Report
     from testbed.entries.registry import Registry
-    from testbed.options import RunOptions
     from testbed.store.database import Store
-    from testbed.store.evaluation import Number
 
 _INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C: 128 + SIGINT
-_LOG = "run.log"
-_NAMED = 3  # models or settings that are named in one line
+_LOG = "run.log"  # in the folder of --logdir, or beside the database
 
 
 def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool) -> None:
@@ -94,7 +92,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     "--logdir",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Also write run.log there, and logits, targets and metrics of every pair.",
+    help="Also write logits, targets and metrics of every pair there, and run.log, which else is beside the database.",
 )
 @click.option(
     "--data-root", cls=ManyValues, metavar="DIR...", help="Folders with datasets.  [default: $TESTBED_DATA or ./data]"
@@ -102,7 +100,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 @registry_option
 @click.option(
     "--checkpoint",
-    type=click.Path(exists=True, dir_okay=False),
+    type=ExistingFile(),
     metavar="FILE",
     help="Local weights for the one model named; results go under MODEL@FILE.",
 )
@@ -116,11 +114,12 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="N images, evenly over the classes; kept apart from full results.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--full", is_flag=True, help="Print every setting and metric, however long the table gets.")
 @click.option(
     "--overwrite", is_flag=True, help="Run again what is stored; the old result stands until the new one is whole."
 )
@@ -148,7 +147,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--chunk-size",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     default=1024,
     show_default=True,
@@ -156,27 +155,27 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=AnyNumber(min=0, min_open=True),
     metavar="SECONDS",
     help="End a worker that is longer at one chunk, and try the chunk again, three times in all. Loading a model may "
     "always take five minutes.  [default: wait, and tell after a minute without progress]",
 )
 @click.option(
     "--workers",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="N",
     help="Processes that prepare images for all devices; 0: threads of each worker.  "
     "[default: the cores less the GPUs]",
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Torch threads per CPU worker.  [default: the cores shared out]",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=0,
     show_default=True,
     metavar="N",
@@ -198,7 +197,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--cache-gb",
-    type=click.FloatRange(min=0),
+    type=AnyNumber(min=0),
     default=10.0,
     show_default=True,
     metavar="X",
@@ -215,6 +214,7 @@ def main(
     no_db: bool,
     logdir: Path | None,
     dry_run: bool,
+    full: bool,
     overwrite: bool,
     registry: tuple[str, ...],
     data_root: tuple[str, ...],
@@ -229,11 +229,13 @@ def main(
     \b
         python eval.py --models resnet50 densenet121 --eval-settings val imagenetv2-matched-frequency --gpus 0 1
     """
+    from testbed.commands.run_report import disk_of, print_plan, print_report
     from testbed.data.locate import data_roots
     from testbed.data.writing import writing_to
     from testbed.engine.plan import bundles_of, make_plan
     from testbed.entries.registry import load_registry
     from testbed.options import RunOptions
+    from testbed.store.opening import database_place
 
     entries = load_registry(registry)
     for line in entries.problems():
@@ -249,7 +251,8 @@ def main(
         )
         if dry_run:
             plan = make_plan(entries, store, models, eval_settings, run, overwrite)
-            _print_plan(plan, store, bundles_of(plan, entries, run))
+            place = disk_of(database_place(db)[1])
+            print_plan(plan, store, bundles_of(plan, entries, run), run, place, full)
             return
         from testbed.engine.devices import chosen_devices
         from testbed.engine.run import run_evaluations
@@ -267,9 +270,9 @@ def main(
             run,
             devices=chosen_devices(gpus) if gpus else None,
             overwrite=overwrite,
-            log=logdir / _LOG if logdir else None,
+            log=logdir / _LOG if logdir else None if no_db else store.folder / _LOG,
         )
-        _print_report(report, store, run, stored=not no_db)
+        print_report(report, store, run, stored=not no_db, full=full)
         if logdir is not None:
             _save_to(logdir, report, store, entries, run.variant)
     raise SystemExit(_INTERRUPTED if report.interrupted else 1 if report.failed else 0)
@@ -282,122 +285,14 @@ def _store(db: str | None, no_db: bool, dry_run: bool) -> Iterator[Store]:
 
     # A dry run must not create a database.
     if not no_db and (not dry_run or is_there(db)):
-        yield open_store(db, create=True)
+        is_new = not is_there(db)
+        store = open_store(db, create=True)
+        if is_new:  # a misspelled --db would else pass for one without results
+            click.echo(f"made a new {store.where}", err=True)
+        yield store
         return
     with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
         yield open_store(str(Path(folder) / "results.db"), create=True)
-
-
-def _print_plan(plan: Plan, store: Store, bundles: Sequence[Bundle]) -> None:
-    """One row per pair with what would be done, which are prepared together, the totals and the estimated time."""
-    from testbed.commands.tables import text_table
-    from testbed.engine.progress import duration
-    from testbed.store.names import throughputs
-
-    words = {"run": "to run", "derive": "to derive, no forward pass", "done": "done", "fail": "cannot run"}
-    rows = [
-        [
-            p.stored_model,
-            p.setting.name,
-            f"{p.n_images:,}" if p.n_images else "",
-            ": ".join(text for text in (words[p.action], p.reason, p.error or p.warning) if text),
-        ]
-        for p in plan.pairs
-    ]
-    for note in plan.notes:
-        click.echo(note)
-    click.echo(text_table(rows, ["model", "eval setting", "images", "state"]))
-    # None for a model that has never been run: its speed is not known.
-    seconds = plan.estimated_seconds(throughputs(store))
-    images = sum(p.n_images for p in plan.having("run"))
-    for line in _bundles_in_words(bundles):
-        click.echo(line)
-    counts = ", ".join(f"{len(plan.having(a))} {w.split(',')[0]}" for a, w in words.items() if plan.having(a))
-    time = f", about {duration(seconds)} on one device" if seconds is not None else ""
-    click.echo(f"\n{len(plan.pairs)} pairs: {counts}; {images:,} images{time}")
-
-
-def _bundles_in_words(bundles: Sequence[Bundle]) -> list[str]:
-    """Which models are shown pictures that were prepared once for all of them."""
-    settings: dict[tuple[str, ...], list[str]] = {}
-    for bundle in bundles:
-        models = tuple(pair.stored_model for pair in bundle.pairs)
-        settings.setdefault(models, []).append(bundle.pairs[0].setting.name)
-    return [
-        f"\nprepared once for {len(models)} models ({_first_names(models)}): {_first_names(names)}"
-        for models, names in settings.items()
-        if len(models) > 1
-    ]
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
-def _print_report(report: Report, store: Store, run: RunOptions, stored: bool) -> None:
-    """Results on standard output; warnings, failures and interruption on standard error."""
-    from testbed.commands.tables import results_table
-    from testbed.store.mixed import lines, marked, mixed_data
-
-    plan = report.plan
-    asked = {(p.stored_model, p.setting.name) for p in plan.pairs if p.asked}
-    rows = numbers_of_pairs(store, plan, run.variant)
-    rows += _without_labels(store, run.variant, asked - {(r.model, r.eval_setting) for r in rows})
-    # The order in which the user named models and settings.
-    order = {pair: i for i, pair in enumerate((p.stored_model, p.setting.name) for p in plan.pairs)}
-    rows.sort(key=lambda r: order[r.model, r.eval_setting])
-    if rows:
-        # The fallback size is for output into a file or pipe.
-        mixed = mixed_data(store, {r.evaluation_id for r in rows})
-        click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns, marked(mixed)))
-        for line in lines(mixed):
-            click.echo(f"\n{line}")
-    for pair in plan.pairs:
-        if pair.warning and pair not in report.failed:
-            click.echo(f"warning: {pair.label}: {pair.warning}", err=True)
-    if report.failed:
-        click.echo(f"\n{len(report.failed)} of {len(plan.pairs)} pairs failed:", err=True)
-        for pair in report.failed:
-            click.echo(f"  {pair.label}: {pair.error}", err=True)
-    if report.interrupted and stored:
-        click.echo("\nStopped. What is finished is kept; the same command goes on from there.", err=True)
-    elif report.interrupted:
-        click.echo("\nStopped. With --no-db nothing is kept: the same command begins anew.", err=True)
-    elif not report.worked:
-        click.echo(f"\nNothing to do: all {len(plan.pairs)} pairs are stored (--overwrite runs them again).")
-    if run.variant and rows:
-        click.echo(f"\nThese results are kept apart as '{run.variant}'.")
-    if stored:
-        click.echo(f"\nResults are in {store.where.removeprefix('database ')}")
-
-
-def numbers_of_pairs(store: Store, plan: Plan, variant: str) -> list[Number]:
-    """The stored numbers of the pairs that the user named, for the setting versions that the registry now declares."""
-    from testbed.store.evaluation import OWN
-    from testbed.store.find import EVERY, numbers
-
-    asked = {(p.stored_model, p.setting.name, p.setting.version) for p in plan.pairs if p.asked}
-    models, settings = {model for model, _, _ in asked}, {setting for _, setting, _ in asked}
-    # All versions are read: the newest stored version need not be the one that is declared.
-    stored = numbers(store, sorted(models), sorted(settings), variant=variant, version=EVERY, source=OWN)
-    return [n for n in stored if (n.model, n.eval_setting, n.version) in asked]
-
-
-def _without_labels(store: Store, variant: str, pairs: set[tuple[str, str]]) -> list[Number]:
-    """A row without a number for each pair whose images have no labels: only its logits are stored."""
-    from testbed.commands.tables import NO_LABELS
-    from testbed.store.evaluation import OWN, Number
-    from testbed.store.files import load_rows
-    from testbed.store.find import find
-
-    blank = Number._make([None] * len(Number._fields))
-    rows = []
-    for e in find(store, variant=variant, source=OWN) if pairs else []:
-        unmeasured = (e.model, e.eval_setting) in pairs and e.samples_path
-        if unmeasured and not load_rows(store.folder / str(e.samples_path)).has_labels:
-            rows.append(blank._replace(model=e.model, eval_setting=e.eval_setting, metric=NO_LABELS, n=e.n_images))
-    return rows
 
 
 def _save_to(logdir: Path, report: Report, store: Store, entries: Registry, variant: str) -> None:

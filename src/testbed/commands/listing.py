@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from testbed.commands.action import Action, Context
+from testbed.errors import UnknownName, near_names
 
 if TYPE_CHECKING:
     from testbed.entries.eval_setting import EvalSetting
@@ -21,7 +23,7 @@ def list_models_registry(context: Context) -> None:
     entries = context.registry_part("models").models.entries
     names = _filtered(context, list(entries))
     rows = [{"model": n, "arch": entries[n].arch or "", "tags": " ".join(entries[n].tags)} for n in names]
-    context.print(rows, ["model", "arch", "tags"])
+    _print(context, "model", rows, ["model", "arch", "tags"], entries)
     if context.pattern is None:
         kinds = ", ".join(f"'{kind}:*'" for kind in model_strings.LISTED)
         # On standard error, so that --format json and csv stay readable by programs.
@@ -50,7 +52,7 @@ def list_eval_settings_registry(context: Context, parents_only: bool = False) ->
             continue
         dataset = setting.dataset.describe() if setting.dataset else _origin(setting)
         rows.append({"eval_setting": name, "images": setting.size, "dataset": dataset, "tags": " ".join(setting.tags)})
-    context.print(rows, ["eval_setting", "images", "dataset", "tags"])
+    _print(context, "eval setting", rows, ["eval_setting", "images", "dataset", "tags"], entries)
 
 
 def list_parent_eval_settings_registry(context: Context) -> None:
@@ -60,14 +62,30 @@ def list_parent_eval_settings_registry(context: Context) -> None:
 def list_models_db(context: Context) -> None:
     from testbed.store.names import model_names
 
-    context.print([{"model": n} for n in model_names(context.store, context.pattern)], ["model"])
+    known = model_names(context.store)
+    _print(context, "model", [{"model": n} for n in _filtered(context, known)], ["model"], known)
 
 
 def list_eval_settings_db(context: Context) -> None:
     from testbed.store.names import eval_setting_names
 
-    names = eval_setting_names(context.store, context.pattern)
-    context.print([{"eval_setting": n} for n in names], ["eval_setting"])
+    known = eval_setting_names(context.store)
+    _print(context, "eval setting", [{"eval_setting": n} for n in _filtered(context, known)], ["eval_setting"], known)
+
+
+def _print(context: Context, kind: str, rows: list[dict[str, Any]], columns: list[str], known: Collection[str]) -> None:
+    """The rows; a table without any is an error that says what there is. Programs get an empty list."""
+    if rows or context.style != "table":
+        context.print(rows, columns)
+        return
+    if not known:
+        raise UnknownName("the database has no results yet: run eval.py, or take some in with db.py --import-csv")
+    names = list(known)
+    near = near_names((context.pattern or "").strip("*"), names)
+    raise UnknownName(
+        f"--filter: no {kind} matches '{context.pattern}'{near or f'; there are {len(names):,}, such as {names[0]}'}"
+        + ("" if "*" in (context.pattern or "") else " (a part of a name is written '*part*')")
+    )
 
 
 def _origin(setting: EvalSetting) -> str:
@@ -75,7 +93,7 @@ def _origin(setting: EvalSetting) -> str:
     return f"logits of {setting.logits_from}" if setting.logits_from else f"images of {setting.images_from}"
 
 
-def _filtered(context: Context, names: list[str]) -> list[str]:
+def _filtered(context: Context, names: Sequence[str]) -> list[str]:
     from fnmatch import fnmatchcase
 
     return [n for n in names if context.pattern is None or fnmatchcase(n, context.pattern)]

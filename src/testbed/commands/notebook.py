@@ -48,7 +48,7 @@ def evaluate(
     transform or normalization differ from those of the stored result. If pairs fail, one error names the first of them.
     `options` are the fields of RunOptions: batch_size, limit, workers, seed, ...
     """
-    from testbed.commands.evaluate import numbers_of_pairs
+    from testbed.commands.run_report import numbers_of_pairs
     from testbed.data.locate import data_roots
     from testbed.engine.devices import chosen_devices
     from testbed.engine.run import run_evaluations

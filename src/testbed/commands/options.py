@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
 
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, near_names
 from testbed.options import AUTO
+
+_MOST_FILES = 4  # named in one message
 
 
 class ManyValues(click.Option):
@@ -39,24 +42,92 @@ class ManyValuesCommand(click.Command):
             elif current is not None:
                 spread.append(current)
             spread.append(word)
-        return super().parse_args(ctx, spread)
+        self._refuse_bare_words(ctx, spread)
+        try:
+            return super().parse_args(ctx, spread)
+        except click.BadOptionUsage as error:
+            option = next((p for p in self.params if error.option_name in p.opts), None)
+            if option is None or not isinstance(option.metavar, str) or error.message.startswith("No such"):
+                raise
+            raise click.UsageError(f"expected {error.option_name} {option.metavar}: a value is missing", ctx) from None
+
+    def _refuse_bare_words(self, ctx: click.Context, words: list[str]) -> None:
+        """`db.py status` is answered with --status, and `eval.py resnet50 val` with the options that it needs."""
+        if any(isinstance(p, click.Argument) for p in self.params):
+            return
+        try:
+            _, bare, _ = self.make_parser(ctx).parse_args(list(words))
+        except click.UsageError:
+            return  # click is about to say the same
+        if bare:
+            flags = [name for p in self.params for name in p.opts]
+            needed = [f"{p.opts[0]} {p.metavar}" for p in self.params if isinstance(p, click.Option) and p.required]
+            flag = f"--{bare[0]}"
+            hint = near_names(flag, [flag] if flag in flags else flags) or (
+                f"; needed: {' '.join(needed)}" if needed else ""
+            )
+            raise click.UsageError(f"expected an option, which begins with --, got '{bare[0]}'{hint}", ctx)
 
 
-class NumberOrAuto(click.IntRange):
-    """A whole number from 1 on, or the word `auto`."""
+class WholeNumber(click.IntRange):
+    """A whole number from `min` on, refused in these words."""
 
     name = "number"
+    _or = ""
+
+    def __init__(self, min: int) -> None:
+        super().__init__(min=min)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"expected a whole number from {self.min} on{self._or}, got '{value}'", param, ctx)
+
+
+class NumberOrAuto(WholeNumber):
+    """A whole number from 1 on, or the word `auto`."""
+
+    _or = f", or {AUTO}"
 
     def __init__(self) -> None:
         super().__init__(min=1)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == AUTO:
-            return value
+        return value if value == AUTO else super().convert(value, param, ctx)
+
+
+class AnyNumber(click.FloatRange):
+    """A number from `min` on, or above it, refused in these words."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"expected a whole number from 1 on, or {AUTO}, got '{value}'", param, ctx)
+            bound = f"above {self.min:g}" if self.min_open else f"from {self.min:g} on"
+            self.fail(f"expected a number {bound}, got '{value}'", param, ctx)
+
+
+class ExistingFile(click.Path):
+    """A file that is there. The error of one that is not names those that are."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(value)
+        if not path.exists():
+            self.fail(f"file '{value}' does not exist{self._what_there_is(path)}", param, ctx)
+        return super().convert(value, param, ctx)
+
+    def _what_there_is(self, path: Path) -> str:
+        if not path.parent.is_dir():
+            return f", nor does the folder {path.parent}"
+        files = sorted(file.name for file in path.parent.iterdir() if file.is_file())
+        alike = [name for name in files if Path(name).suffix == path.suffix] or files
+        return near_names(path.name, files) or (f"; there is {', '.join(alike[:_MOST_FILES])}" if alike else "")
 
 
 def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,22 +1,20 @@
-"""Flags of db.py that print results, the state of every pair, and the declaration of a setting."""
+"""Flags of db.py that print a result, the declaration of a setting, and (testbed.commands.status) all states."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from testbed.commands.action import Action, Context
-from testbed.commands.tables import cell, formatted, text_table, with_interval
+from testbed.commands.status import status
+from testbed.commands.tables import cell, text_table, with_interval
 from testbed.data.samples import Dataset
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.store.evaluation import Evaluation, Number
-    from testbed.store.find import State
 
 
 _PUBLISHED = "imagenet-testbed"  # the tag of settings that the published results have
@@ -129,69 +127,6 @@ def _how_to_show(evaluation: Evaluation) -> str:
     return f"{evaluation.variant or 'whole setting'}, version {evaluation.version} ({options})"
 
 
-def _damages(context: Context, every: Sequence[State]) -> dict[int, str]:
-    """By evaluation: what is wrong with the logits it reads, by existence, size and what an earlier check noted."""
-    from testbed.store.damage import DAMAGED, missing_or_cut
-
-    told: dict[int, str] = {}
-    for s in every:
-        if s.status == DAMAGED:
-            told[s.id] = s.error or DAMAGED
-        elif s.status == "completed" and s.logits_path:
-            told[s.id] = missing_or_cut(context.store.folder, s.logits_path, s.logits_bytes)
-    for s in sorted(every, key=lambda s: s.id):  # what is derived is stored after what it is derived from
-        if s.derived_from_id in told:
-            told[s.id] = told[s.derived_from_id]
-    return {id_: problem for id_, problem in told.items() if problem}
-
-
-def _states(every: Sequence[State], living_runs: Collection[str]) -> dict[tuple[str, str], str]:
-    """The state of each pair in a word: of the whole setting, or else of a partial run such as limit=20."""
-    words: dict[tuple[str, str], str] = {}
-    # Later entries overwrite earlier ones: whole settings come last, and completed ones last among these.
-    for s in sorted(every, key=lambda s: (s.variant == "", s.status in ("completed", "damaged"))):
-        # A killed run leaves its rows marked as running; its id is then not among the living ones.
-        stopped = s.status == "running" and s.run_id not in living_runs
-        word = "stopped" if stopped else "done" if s.status == "completed" else s.status
-        words[s.model, s.eval_setting] = f"{s.variant} {word}".removesuffix(" done") if s.variant else word
-    return words
-
-
-def status(context: Context) -> None:
-    """Matrix of done, damaged, failed, running, stopped and missing; --filter chooses settings."""
-    from testbed.store.find import states
-    from testbed.store.mixed import lines, marked, mixed_data
-    from testbed.store.names import matches
-
-    every = states(context.store)
-    damages = _damages(context, every)
-    every = [s._replace(status="damaged", error=damages[s.id]) if s.id in damages else s for s in every]
-    models = sorted({s.model for s in every})  # own models only: published results have no state
-    settings = sorted(n for n in {s.eval_setting for s in every} if matches(n, [context.pattern or "*"]))
-    words = _states(every, context.store.living_runs())
-    mixed = [m for m in mixed_data(context.store) if matches(m.eval_setting, [context.pattern or "*"])]
-    if context.style == "table":  # for other programs a word stays a word
-        older = marked(mixed)
-        words |= {(s.model, s.eval_setting): f"{words[s.model, s.eval_setting]}*" for s in every if s.id in older}
-    rows = [{"eval_setting": s, **{m: words.get((m, s), "missing") for m in models}} for s in settings]
-    table = formatted(rows, ["eval_setting", *models], context.style)
-    # A matrix that is too wide for the terminal becomes one line per pair.
-    if context.style == "table" and max(map(len, table.splitlines())) > shutil.get_terminal_size((160, 24)).columns:
-        flat = [
-            {"model": m, "eval_setting": s, "state": words.get((m, s), "missing")} for m in models for s in settings
-        ]
-        table = formatted(flat, ["model", "eval_setting", "state"], context.style)
-    click.echo(table)
-    for line in lines(mixed):
-        click.echo(line, err=context.style != "table")
-    if context.style == "table":
-        chosen = set(settings)
-        for s in every:
-            if s.status in ("failed", "damaged") and s.eval_setting in chosen:
-                again = "; eval.py makes it again" if s.status == "damaged" else ""
-                click.echo(f"{s.status}: {s.model} on {s.eval_setting}: {s.error}{again}")
-
-
 def print_setting(context: Context, name: str) -> None:
     """Print everything that an eval setting declares or inherits, as JSON."""
     setting = context.registry.runnable(name)
@@ -217,5 +152,10 @@ def _in_words(value: Any) -> str:
 ACTIONS = (
     Action("print-setting", print_setting, "Everything a setting declares.", ("SETTING",)),
     Action("print-eval", print_eval, "Metrics with intervals, and where they come from.", ("MODEL", "SETTING")),
-    Action("status", status, "Matrix of done, damaged, failed, running, stopped and missing pairs."),
+    Action(
+        "status",
+        status,
+        "Which pairs are done, damaged, failed, running, stopped or missing; counted where a matrix has no room.",
+        options=(("full", "", "Every pair and every error, for --status."),),
+    ),
 )

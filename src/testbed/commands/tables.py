@@ -7,15 +7,10 @@ import io
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from testbed.data.writing import csv_text
-
-if TYPE_CHECKING:
-    from testbed.store.evaluation import Number
-
-NO_LABELS = "no labels"  # the metric name of an evaluation whose images have no labels, and so no metric
 
 
 def text_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
@@ -76,35 +71,6 @@ def _decimals(scale: float, few: float = 0.05) -> int:
     return 2 if scale >= few or scale == 0 else min(2 - math.floor(math.log10(scale)), 8)
 
 
-def results_table(rows: Sequence[Number], width: int, marked: Collection[int] = ()) -> str:
-    """A grid of settings (rows) and models (columns) where that fits in `width`, else one line per result.
-
-    Numbers of the evaluations in `marked` are followed by a star.
-
-    A cell of the grid is the first metric of the evaluation with its interval or, in a narrower grid, with ± the longer
-    side of the interval. There is no grid where evaluations differ in their first metric.
-    """
-    models = list(dict.fromkeys(r.model for r in rows))
-    settings = list(dict.fromkeys(r.eval_setting for r in rows))
-    first: dict[tuple[str, str], Number] = {}
-    for row in rows:
-        first.setdefault((row.eval_setting, row.model), row)
-    headings = {_heading(r) for r in first.values() if r.metric != NO_LABELS}
-    if len(headings) == 1 and len(models) > 1:
-        heading = headings.pop()
-        grid = [[s, *(_grid_cell(first.get((s, m)), marked) for m in models)] for s in settings]
-        table = text_table(grid, [heading, *models])
-        if max(map(len, table.splitlines())) <= width:
-            return table
-        # A second try with shorter cells and broken headings.
-        grid = [[s, *(_short_cell(first.get((s, m)), marked) for m in models)] for s in settings]
-        table = text_table_under([heading, *models], grid)
-        if max(map(len, table.splitlines())) <= width:
-            return f"{table}\n\n± is the longer side of the 95 % interval."
-    lines = [[r.model, r.eval_setting, r.metric, _grid_cell(r, marked, ""), cell(r.n)] for r in rows]
-    return text_table(lines, ["model", "eval setting", "metric", "value [95 % interval]", "n"])
-
-
 def text_table_under(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose column names are broken over several lines where they are longer than the cells."""
     broken = [_broken(name, max(len(r[i]) for r in rows)) for i, name in enumerate(names)]
@@ -115,35 +81,10 @@ def text_table_under(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 
 def _broken(name: str, width: int) -> list[str]:
-    """The name in pieces of about `width` characters. It is cut only after _ - : and /, so a piece may be longer."""
+    """The name in pieces of about `width` characters. It is cut only after one of _-:/. so a piece may be longer."""
     lines = [""]
-    for piece in re.findall(r"[^_\-:/]+[_\-:/]*|[_\-:/]+", name):
+    for piece in re.findall(r"[^_\-:/.]+[_\-:/.]*|[_\-:/.]+", name):
         if lines[-1] and len(lines[-1]) + len(piece) > width:
             lines.append("")
         lines[-1] += piece
     return lines
-
-
-def _grid_cell(row: Number | None, marked: Collection[int], without_labels: str = NO_LABELS) -> str:
-    if row is None:
-        return ""
-    if row.metric == NO_LABELS and without_labels:
-        return without_labels
-    return with_interval(row.value, row.ci_low, row.ci_high) + _star(row, marked)
-
-
-def _short_cell(row: Number | None, marked: Collection[int]) -> str:
-    if row is None or row.value is None:
-        return "" if row is None or row.metric != NO_LABELS else NO_LABELS
-    star = _star(row, marked)
-    if row.ci_low is None or row.ci_high is None:
-        return f"{row.value:.1f}{star}"
-    return f"{row.value:.1f} ±{max(row.value - row.ci_low, row.ci_high - row.value):.1f}{star}"
-
-
-def _star(row: Number, marked: Collection[int]) -> str:
-    return "*" if row.evaluation_id in marked else ""
-
-
-def _heading(row: Number) -> str:
-    return f"{row.metric} ({row.unit}) on" if row.unit else f"{row.metric} on"

@@ -162,9 +162,11 @@ class Pictures:
             )
 
     def _differ(self, one: tuple[int, ...], other: tuple[int, ...]) -> DataError:
+        sizes = " and ".join(str(shape) for shape in sorted((one, other)))
         return DataError(
-            f"images of '{self._setting.name}' differ in size after the model's transform "
-            f"({', '.join(map(str, sorted((one, other))))}): give the model a transform that crops"
+            f"images of '{self._setting.name}' differ in size after the model's transform ({sizes}), expected one "
+            "size: give the model or the setting a transform that crops, such as transform=StandardTransform("
+            "img_resize_size=256, img_crop_size=224), or choose a model that is made for photographs"
         )
 
 

@@ -24,6 +24,7 @@ from testbed.options import RunOptions, stored_model_name
 from testbed.store.database import Store
 
 _NAMED = 3  # models that are named in one line
+_IMAGENET_CLASSES = 1000
 
 
 @dataclass
@@ -50,6 +51,13 @@ class Pair:
     @property
     def n_images(self) -> int:
         return len(self.rows) if self.rows is not None else 0
+
+    @property
+    def n_classes(self) -> int:
+        """How many columns the logits will have, as far as the setting tells: those of its classes, or ImageNet's."""
+        if self.setting.class_sublist is not None:
+            return len(self.setting.class_sublist)
+        return (self.samples.num_classes if self.samples is not None else None) or _IMAGENET_CLASSES
 
     @property
     def fingerprint(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.engine.plan import Pair
+from testbed.errors import cause_of
 
 _LINE_EVERY_S = 10.0
 
@@ -57,6 +58,7 @@ class Lines(Silent):
         self._pairs_done = self._images_done = self._images_found = 0
         self._started = self._last = time.monotonic()
         self._log = log.open("a", encoding="utf-8", errors="backslashreplace") if log else None
+        self._told: set[str] = set()  # failures that the user has been told of
 
     def begun(self, pair: Pair, images_done: int) -> None:
         self._images_done += images_done
@@ -86,7 +88,12 @@ class Lines(Silent):
 
     def failed(self, pair: Pair, error: str, details: str) -> None:
         self._pairs_done += 1
-        self.note(f"FAILED  {pair.label}: {error}")
+        # The reasons stand together at the end, each once: thousands of pairs may fail for the same one.
+        if (cause := cause_of(error)) not in self._told:
+            self._told.add(cause)
+            at_once = f", and is in {self._log.name} now" if self._log is not None else ""
+            self._show(f"FAILED  {pair.label} (the reason comes at the end{at_once})")
+        self._record(f"FAILED  {pair.label}: {error}")
         if details:
             self._record(details)
 
@@ -98,8 +105,11 @@ class Lines(Silent):
             self._log.close()
 
     def _write(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        self._show(text)
         self._record(text)
+
+    def _show(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
 
     def _record(self, text: str) -> None:
         if self._log is not None:
@@ -145,9 +155,8 @@ class Bars(Lines):
             bar.close()
         super().close()
 
-    def _write(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         self._tqdm.write(text, file=sys.stderr)
-        self._record(text)
 
 
 def duration(seconds: float) -> str:

@@ -27,6 +27,7 @@ class Report:
     plan: Plan
     outcome: Outcome = field(default_factory=Outcome)
     interrupted: bool = False
+    log: Path | None = None  # where every failure is told in full
 
     @property
     def failed(self) -> list[Pair]:
@@ -53,11 +54,11 @@ def run_evaluations(
 ) -> Report:
     """Every model on every setting: plan, dispatch, record. Results stand in `store` as soon as each is whole.
 
-    `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist
-    only here. `outdated` may find fault with a stored result, which is then made again.
+    `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist only here.
+    Lines are added to the file `log`. `outdated` may find fault with a stored result, which is then made again.
     """
     plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
-    report = Report(plan)
+    report = Report(plan, log=log)
     for note in () if quiet else (*plan.made_again(), *plan.notes, *plan.warned()):
         print(note, file=sys.stderr, flush=True)
     done = {(p.stored_model, p.setting.name, p.setting.version) for p in plan.having("done")}

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from testbed.data.regular import regular
 from testbed.entries.checks import check_name
 from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.mistaken import path_as_setting, weights_as_model
 from testbed.entries.model import Model
 from testbed.entries.plugin_files import (
     PARTS,
@@ -67,6 +68,10 @@ class Shelf(Generic[Entry]):
             )
         self.entries[entry.name] = entry
         self.origins[entry.name] = origin
+
+    @property
+    def a_kind(self) -> str:
+        return f"an {self.kind}" if self.kind[0] in "aeiou" else f"a {self.kind}"
 
     def tagged(self, tag: str) -> list[str]:
         return [name for name, entry in self.entries.items() if tag in entry.tags]
@@ -231,13 +236,25 @@ class Registry:
             raise self._unknown(shelf, token)
         return names
 
+    def _is_string(self, shelf: Shelf[Any], name: str) -> bool:
+        """Whether the name is a string that stands for an entry of the shelf, such as `timm:resnet50`."""
+        from testbed.entries import setting_strings
+        from testbed.models import strings as model_strings
+
+        return (model_strings.is_model_string if shelf is self.models else setting_strings.is_setting_string)(name)
+
     def _unknown(self, shelf: Shelf[Any], name: str) -> UnknownName:
         """The error for a name without an entry, with the likeliest reason: a broken file, a group, a misspelling."""
         for path, error in self.broken.items():
             if mentions(path, name):
                 return UnknownName(f"{shelf.kind} '{name}' is in {path}, which could not be loaded: {error}")
-        if shelf is self.models and (why := why_unavailable(name)):
-            return UnknownName(why)
+        others = self.eval_settings if shelf is self.models else self.models
+        # A tag of the other kind may be a word of both: only what names entries there is taken for a mistake.
+        if name in others.entries or name in others.groups or self._is_string(others, name):
+            return UnknownName(f"'{name}' is {others.a_kind}, expected {shelf.a_kind}: are the two swapped?")
+        reason = (why_unavailable(name) or weights_as_model(name)) if shelf is self.models else path_as_setting(name)
+        if reason:
+            return UnknownName(reason)
         if members := shelf.expand(name):
             return UnknownName(
                 f"'{name}' stands for {len(members)} of them, expected one {shelf.kind}: {members[0]}, ..."

@@ -268,18 +268,24 @@ def nothing_found(
 ) -> StoreError | UnknownName:
     """Why these words found no result, and what there is instead, in one line."""
     words = _Words(models, eval_settings, variant, version, source)
-    for kind, patterns, known in (
-        ("model", models, model_names(store)),
-        ("eval setting", eval_settings, eval_setting_names(store)),
+    known_models, known_settings = model_names(store), eval_setting_names(store)
+    for kind, patterns, known, others in (
+        ("a model", models, known_models, known_settings),
+        ("an eval setting", eval_settings, known_settings, known_models),
     ):
         for pattern in patterns or ():
             if not any(matches(name, [pattern]) for name in known):
+                if pattern in others:
+                    other = "an eval setting" if kind == "a model" else "a model"
+                    return UnknownName(f"'{pattern}' is {other}, expected {kind}: are the two swapped?")
+                kind = kind.partition(" ")[2]
                 return UnknownName(f"no {kind} '{pattern}' in the {store.where}{near_names(pattern, known)}")
     asked = f"{_listed(models, 'any model')} on {_listed(eval_settings, 'any eval setting')}"
     there = find(store, models, eval_settings, EVERY, EVERY, EVERY)
     if there:
         marks = list(dict.fromkeys(_told_apart(e) for e in there))
-        return StoreError(f"{asked}: no {_as_said(words)}; stored: {', '.join(marks[:_MOST_MARKS])}")
+        more = f" and {len(marks) - _MOST_MARKS} more" if len(marks) > _MOST_MARKS else ""
+        return StoreError(f"{asked}: no {_as_said(words)}; stored: {', '.join(marks[:_MOST_MARKS])}{more}")
     with store.reading() as connection:
         view = _evaluations
         query = sa.select(view.c.status, view.c.variant, view.c.error).where(*_named(connection, view, words))
@@ -288,6 +294,17 @@ def nothing_found(
         return StoreError(f"{asked} has not been run")
     state = f"{begun.status} ({begun.variant})" if begun.variant else begun.status
     return StoreError(f"{asked} {state}: {begun.error}" if begun.error else f"{asked} is {state}")
+
+
+def published_in_words(store: Store) -> str:
+    """'; published: a (300 models), b (2 models)' to end a message that nothing of one's own was found; or nothing."""
+    view = _evaluations
+    models = sa.func.count(sa.distinct(view.c.model))
+    query = sa.select(view.c.source, models).where(view.c.source != OWN).group_by(view.c.source)
+    with store.reading() as connection:
+        found = sorted(connection.execute(query.order_by(view.c.source)).all())
+    told = ", ".join(f"{source} ({n:,} models)" for source, n in found)
+    return f"; published results: {told}" if told else ""
 
 
 def _listed(names: Sequence[str] | None, otherwise: str) -> str:
@@ -311,7 +328,9 @@ def _as_said(words: _Words) -> str:
 
 
 def _told_apart(evaluation: Evaluation) -> str:
+    """What an evaluation is, and the options that find it."""
     if evaluation.published:
-        return f"published by {evaluation.source}, without logits"
-    version = f"version {evaluation.version}"
-    return f"{evaluation.variant} of {version} (--variant {evaluation.variant})" if evaluation.variant else version
+        return f"published by {evaluation.source} (--source {evaluation.source})"
+    if evaluation.variant:
+        return f"{evaluation.variant} of version {evaluation.version} (--variant {evaluation.variant})"
+    return f"version {evaluation.version}"
