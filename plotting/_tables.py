@@ -12,8 +12,8 @@ from testbed.data.writing import csv_text
 Lines = Sequence[Sequence[str]]
 
 
-def markdown(header: Sequence[str], lines: Lines) -> str:
-    """The first two columns are names, the rest numbers, which stand to the right.
+def markdown(header: Sequence[str], lines: Lines, caption: str = "") -> str:
+    """The first two columns are names, the rest numbers, which stand to the right; the caption is a line below.
 
     A name may hold the sign that ends a cell, or one that begins a tag of HTML: both are escaped.
     """
@@ -22,7 +22,8 @@ def markdown(header: Sequence[str], lines: Lines) -> str:
         return "| " + " | ".join(re.sub(r"[\\|<]", r"\\\g<0>", cell) for cell in cells) + " |"
 
     rule = ["---", "---", *["---:"] * (len(header) - 2)]
-    return "\n".join([row(header), "| " + " | ".join(rule) + " |", *map(row, lines)])
+    below = ["", f"Table: {caption}"] if caption else []
+    return "\n".join([row(header), "| " + " | ".join(rule) + " |", *map(row, lines), *below])
 
 
 def as_csv(header: Sequence[str], lines: Lines) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from _settings import AVERAGES, reference_of
 from _tables import as_csv, markdown
 from effective_robustness import rho_column
 
+from testbed.commands.families import shared_base, shared_beginning
 from testbed.commands.latex import latex_table
 from testbed.errors import TestbedError
 
@@ -45,6 +47,13 @@ _BY_ENDING = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
 @click.option(
     "--format", "style", type=click.Choice(STYLES), help="Of the table.  [default: by the file's ending, or markdown]"
 )
+@click.option("--caption", metavar="TEXT", help="Of a LaTeX or Markdown table.  [default: made from what it shows]")
+@click.option("--label", default="tab:results", show_default=True, metavar="NAME", help="Of a LaTeX table, for \\ref.")
+@click.option(
+    "--full-names",
+    is_flag=True,
+    help="Names as they are, where LaTeX and Markdown else leave out beginnings that all of them share.",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="FILE.md, .csv or .tex.  [default: print]")
 def main(
     *,
@@ -57,6 +66,9 @@ def main(
     intervals: bool,
     digits: int,
     style: str | None,
+    caption: str | None,
+    label: str,
+    full_names: bool,
     out: Path | None,
     **options: Any,
 ) -> None:
@@ -76,7 +88,13 @@ def main(
     rows = sorted_rows(columns, results.sign * by.value, results.chosen(models, types))
     for note in variant_notes(results.variant):
         click.echo(note, err=True)  # beside the table, which is to be pasted as it is
-    text = WRITERS[style](*as_cells(results, columns, rows, intervals, digits, split=style == "csv"))
+    header, lines = as_cells(results, columns, rows, intervals, digits, split=style == "csv")
+    if style == "csv":
+        text = as_csv(header, lines)
+    else:
+        left_out = "" if full_names else shorten(header, lines)
+        caption = caption if caption is not None else made_caption(results, intervals, left_out)
+        text = latex_table(header, lines, caption, label) if style == "latex" else markdown(header, lines, caption)
     if out is None:
         click.echo(text)
         return
@@ -132,11 +150,22 @@ def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if np.isfinite(value) else ""
 
 
-WRITERS: dict[str, Callable[[list[str], list[list[str]]], str]] = {
-    "markdown": markdown,
-    "csv": as_csv,
-    "latex": latex_table,
-}
+def shorten(header: list[str], lines: list[list[str]]) -> str:
+    """Leave out beginnings that names share, in place. Returns the sentences that say so."""
+    base, beginning = shared_base(header[2:]), shared_beginning([line[0] for line in lines])
+    # A column of effective robustness is named `rho SETTING`.
+    header[2:] = [re.sub(rf"^(rho )?{re.escape(base)}\.", r"\1.", name) if base else name for name in header[2:]]
+    for line in lines:
+        line[0] = line[0].removeprefix(beginning)
+    told = f" Settings that begin with a dot are of {base}." if base else ""
+    return told + (f" Models are named without {beginning}." if beginning else "")
+
+
+def made_caption(results: Results, intervals: bool, left_out: str) -> str:
+    unit = f" ({results.kind.unit})" if results.kind.unit else ""
+    variant = f", {results.variant}" if results.variant else ""
+    shown = f" with {100 * results.confidence:g} % intervals" if intervals else ""
+    return f"{results.metric}{unit}{shown}{variant}.{left_out}"
 
 
 if __name__ == "__main__":

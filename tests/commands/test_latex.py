@@ -34,3 +34,16 @@ def test_table_has_two_columns_to_the_left_and_numbers_to_the_right():
         r"\bottomrule",
         r"\end{tabular}",
     ]
+
+
+def test_table_with_a_caption_or_label_floats_and_has_both_in_their_place():
+    lines = latex_table(["m", "t", "v"], [], caption="top1 (%) of a_b", label="tab:a_b").splitlines()
+    # The caption stands above the tabular, as is usual for tables, and the label after the caption, which it refers to.
+    assert lines[:5] == [
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{top1 (\%) of a\_b}",
+        r"\label{tab:a_b}",
+        r"\begin{tabular}{llr}",
+    ]
+    assert lines[-1] == r"\end{table}"

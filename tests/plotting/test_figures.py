@@ -338,7 +338,8 @@ def test_the_unit_and_the_better_end_are_those_the_numbers_declare(store, draw, 
     assert [results.points[i].model for i in order] == ["good", "middle", "bad"]
     assert grid(results, columns, order).axes[1].get_ylabel() == "nll, nats"
     lines = draw("table", "--db", tmp_path / "results.db", "--metric", "nll", "--no-intervals").output.splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:]] == ["| good", "| middle", "| bad"]
+    assert [line.split(" | ")[0] for line in lines[2:5]] == ["| good", "| middle", "| bad"]
+    assert lines[-1] == "Table: nll (nats)."
     where = ("--db", tmp_path / "results.db", "--out", tmp_path / "f.png")
     draw("scatter", "--x", "clean", "--y", "shifted", "--metric", "nll", *where)
     told = draw("corruptions", "--metric", "nll", *where, fails=True).output
@@ -535,6 +536,8 @@ def test_tables_hold_the_same_numbers_in_every_format(store, draw, tmp_path):
         "| --- | --- | ---: |",
         "| a\\|b_50% | standard | 50.00 |",
         "| second | standard | 25.00 |",
+        "",
+        "Table: top1 (%).",
     ]
     draw("table", *db, "--out", tmp_path / "t.csv", "--digits", 1)
     assert (tmp_path / "t.csv").read_text().splitlines()[:2] == [
@@ -543,3 +546,19 @@ def test_tables_hold_the_same_numbers_in_every_format(store, draw, tmp_path):
     ]
     draw("table", *db, "--out", tmp_path / "t.tex")
     assert r"a|b\_50\% & standard & 50.00 [39.83, 60.17] \\" in (tmp_path / "t.tex").read_text()
+
+
+def test_tables_to_paste_have_short_names_a_caption_and_a_label(store, draw, tmp_path):
+    for model in ("net_small", "net_large"):
+        for setting in ("photos", "photos.fog.1", "photos.fog.2"):
+            add_share(store, model, setting, 50)
+    db = ("--db", tmp_path / "results.db", "--eval-settings", "photos*")
+    written = draw("table", *db, "--format", "latex", "--label", "tab:fog", "--no-intervals").output
+    assert r"model & type & photos & .fog.1 & .fog.2 \\" in written
+    assert r"small & standard & 50.00 & 50.00 & 50.00 \\" in written
+    told = r"top1 (\%). Settings that begin with a dot are of photos. Models are named without net\_."
+    assert f"\\caption{{{told}}}\n\\label{{tab:fog}}" in written
+    whole = draw("table", *db, "--full-names", "--caption", "Fog.").output
+    assert "| net_small |" in whole
+    assert whole.splitlines()[-1] == "Table: Fog."
+    assert "net_small" in draw("table", *db, "--format", "csv").output  # programs read it: names stay whole

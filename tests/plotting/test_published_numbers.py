@@ -160,7 +160,7 @@ def test_robustness_to_pgd_tells_nothing_about_v2(results):
 def test_a_table_has_effective_robustness_beside_accuracy(published_db, draw):
     arguments = ("--eval-settings", "val", V2, "--rho", "--models", "resnet50", "--no-intervals", "--digits", 4)
     printed = draw("table", "--db", published_db, *arguments).output
-    assert printed.splitlines()[-1] == "| resnet50 | standard | 76.1300 | 63.2100 | -0.7376 |"
+    assert printed.splitlines()[2] == "| resnet50 | standard | 76.1300 | 63.2100 | -0.7376 |"
 
 
 @pytest.mark.parametrize("name", ["imagenet-a", "transfer-pgd"])

@@ -18,11 +18,22 @@ def escaped(text: str) -> str:
     return "".join(_ESCAPED.get(character, character) for character in text)
 
 
-def latex_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A booktabs table: the first two columns are left-aligned, all others, the numbers, right-aligned."""
+def latex_table(
+    header: Sequence[str], lines: Iterable[Sequence[str]], caption: str | None = None, label: str | None = None
+) -> str:
+    """A booktabs table: the first two columns are left-aligned, all others, the numbers, right-aligned.
+
+    With a caption or a label it floats; without, it is the bare tabular.
+    """
 
     def row(cells: Sequence[str]) -> str:
         return " & ".join(map(escaped, cells)) + r" \\"
 
     start = [rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}", r"\toprule", row(header), r"\midrule"]
-    return "\n".join([*start, *map(row, lines), r"\bottomrule", r"\end{tabular}"])
+    tabular = [*start, *map(row, lines), r"\bottomrule", r"\end{tabular}"]
+    if caption is None and label is None:
+        return "\n".join(tabular)
+    named = [rf"\caption{{{escaped(caption)}}}"] if caption is not None else []
+    # A label is a name that \ref repeats: LaTeX takes it as it is.
+    named += [rf"\label{{{label}}}"] if label is not None else []
+    return "\n".join([r"\begin{table}", r"\centering", *named, *tabular, r"\end{table}"])
