@@ -179,7 +179,7 @@ def test_outputs_have_the_targets_and_ids_of_the_logits():
 
 def test_dir_shows_what_is_public_and_nothing_else():
     shown = set(dir(testbed))
-    assert shown == {*testbed.__all__, "__version__", "classify", "weights", "zero_shot"}
+    assert shown == {*testbed.__all__, "__version__", "classify", "plotting", "weights", "zero_shot"}
     assert all(hasattr(testbed, name) for name in shown)
 
 

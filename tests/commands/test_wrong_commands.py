@@ -71,7 +71,7 @@ CASES = [
     ("db.py --list-models-registry --filter 'resnett*'", "no model matches 'resnett*'", "did you mean resnet"),
     ("db.py --status --filter 'val*'", "no eval setting of a run", "there are 3, such as tiny"),
     ("db.py --print-eval tiny_a tiny.noise --variant limit=7", "of limit=7", "limit=20 of version 1 (--variant limit"),
-    ("plotting/table.py --metric top2 --db results/results.db", "no results with metric 'top2'", "there is", "top5"),
+    ("plotting/table.py --metric top2 --db results/results.db", "no results with metric 'top2'", "there are", "top5"),
     # What a picture or a model cannot be.
     ("plotting/scatter.py --x tiny --y tiny-even --db results/results.db --out x.docx", ".pdf or .png", "got x.docx"),
     (f"{RUN} --models tiny_a --eval-settings folder:x.docx", "x.docx is a file, expected a folder"),

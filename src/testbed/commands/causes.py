@@ -49,8 +49,8 @@ def cause_lines(failures: Iterable[Failure]) -> list[str]:
 
 def _subject(error: str) -> str:
     """What the error is about: the first name in quotes."""
-    found = _QUOTED.search(error)
-    return found[0] if found else ""
+    quoted = _QUOTED.search(error)
+    return quoted[0] if quoted else ""
 
 
 def _pairs(failures: Sequence[Failure]) -> str:

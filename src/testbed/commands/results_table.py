@@ -74,9 +74,9 @@ class _Grid:
         settings = list(dict.fromkeys(r.eval_setting for r in self.rows))
         self.families = families(settings) if len(settings) > MOST_LINES else {name: [name] for name in settings}
         self.folded = any(len(members) > 1 for members in self.families.values())
-        found = {(r.eval_setting, r.model): r for r in self.rows}
+        by_pair = {(r.eval_setting, r.model): r for r in self.rows}
         self.cells = {
-            (family, model): [found[s, model] for s in members if (s, model) in found]
+            (family, model): [by_pair[s, model] for s in members if (s, model) in by_pair]
             for family, members in self.families.items()
             for model in self.models
         }

@@ -65,13 +65,13 @@ def _chosen(context: Context, suite: list[Entry], test: str, names: Sequence[str
         return [e for e in suite if e.usual and test in (e.test, "both")]
     published = read_published(registry_folders(context.registry_folders))
     models = {model for name in names for model in weights_models(context, name, published)}
-    found = [e for e in suite if e.model in models and test in (e.test, "both")]
+    chosen = [e for e in suite if e.model in models and test in (e.test, "both")]
     others = models - {e.model for e in suite}
-    if others or not found:
+    if others or not chosen:
         known = ", ".join(e.model for e in suite)
         what = min(others) if others else " ".join(names)
         raise TestbedError(f"--checkpoint: '{what}' is not in this test; expected one of {known}, or its file or group")
-    return found
+    return chosen
 
 
 def _get_stimuli(context: Context) -> None:

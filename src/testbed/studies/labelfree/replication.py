@@ -82,11 +82,13 @@ class Published:
 
 def read_published(registry_folders: Iterable[Path]) -> Published:
     """The published tables of the first registry folder that has any."""
-    found = next((content for folder in registry_folders if (content := read_json(folder / CATALOGUE))), None)
-    if found is None:
+    catalogue = next((content for folder in registry_folders if (content := read_json(folder / CATALOGUE))), None)
+    if catalogue is None:
         return Published((), {}, 0)
-    columns = (*found["columns"], OVERALL)
-    return Published(tuple(_table(model, columns) for model in found["models"]), found["columns"], found["fit_sets"])
+    columns = (*catalogue["columns"], OVERALL)
+    return Published(
+        tuple(_table(model, columns) for model in catalogue["models"]), catalogue["columns"], catalogue["fit_sets"]
+    )
 
 
 def _table(model: Mapping[str, Any], columns: Sequence[str]) -> PublishedTable:
