@@ -121,7 +121,7 @@ FIRST_HOUR = page("first-hour.md").split("\n## ")[1:]
 FIRST_FIGURES = ("mine-curves.png", "rotated.png", "shape_bias.png", "label_free-estimates.png", "explorer.html")
 
 
-@pytest.mark.parametrize(("section", "figure"), zip(FIRST_HOUR, FIRST_FIGURES, strict=True), ids=FIRST_FIGURES)
+@pytest.mark.parametrize(("section", "figure"), list(zip(FIRST_HOUR, FIRST_FIGURES, strict=True)), ids=FIRST_FIGURES)
 def test_first_hour_goes_from_the_first_command_to_a_figure(section, figure, tmp_path, monkeypatch):
     (tmp_path / "plotting").symlink_to(ROOT / "plotting")
     assert follow(section, tmp_path, monkeypatch) >= 3
