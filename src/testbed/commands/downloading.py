@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import BRING_IN, Action, Context
 from testbed.errors import DataError, TestbedError, UnknownName
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ ACTIONS = (
         download,
         "Fetch the data of settings, groups or tags into the data root: resumed, checked, unpacked.",
         ("NAME...",),
+        purpose=BRING_IN,
+        reads=("data_root",),
     ),
-    Action("download-weights", download_weights, "Fetch published weights of models.", ("MODEL...",)),
+    Action("download-weights", download_weights, "Fetch published weights of models.", ("MODEL...",), purpose=BRING_IN),
 )

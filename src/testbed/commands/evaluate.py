@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.options import (
+    CONTEXT_SETTINGS,
     ManyValues,
     ManyValuesCommand,
     NumberOrAuto,
@@ -63,9 +64,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-@click.command(
-    cls=ManyValuesCommand, context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]}
-)
+@click.command(cls=ManyValuesCommand, context_settings=CONTEXT_SETTINGS)
 @click.option(
     "--models",
     cls=ManyValues,

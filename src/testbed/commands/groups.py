@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import LOOK, Action, Context
 from testbed.commands.tables import cell, text_table, with_interval
 from testbed.errors import TestbedError, UnknownName, near_names
 from testbed.metrics.estimate import Estimate
@@ -60,4 +60,14 @@ def _member_line(name: str, metrics: dict[str, Estimate]) -> list[str]:
     return [name, metric, with_interval(e.value, e.ci_low, e.ci_high), cell(e.n)]
 
 
-ACTIONS = (Action("print-group", print_group, "A group's members, its mean, mCE, AUROC, ...", ("MODEL", "GROUP")),)
+ACTIONS = (
+    Action(
+        "print-group",
+        print_group,
+        "A group's members, its mean, mCE, AUROC, ...",
+        ("MODEL", "GROUP"),
+        purpose=LOOK,
+        reads=("variant", "style"),
+        as_command="show-group",
+    ),
+)

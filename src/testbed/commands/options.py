@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -10,6 +11,10 @@ import click
 
 from testbed.errors import TestbedError
 from testbed.options import AUTO
+
+CONSOLE = "testbed.console"  # in the meta dictionary of click's context: `testbed` was called, not a script
+CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+_SCRIPT = re.compile(r"(?:python )?(?<![\w/.-])(?:plotting/(\w+)|(eval|db|autoeval))\.py\b")
 
 
 class ManyValues(click.Option):
@@ -20,8 +25,32 @@ class ManyValues(click.Option):
         super().__init__(*args, **kwargs)
 
 
-class ManyValuesCommand(click.Command):
+def as_called(text: str) -> str:
+    """Text that names the scripts of a clone, with `testbed db` for `python db.py` where that is what was typed."""
+    context = click.get_current_context(silent=True)
+    if context is None or not context.meta.get(CONSOLE):
+        return text
+    return _SCRIPT.sub(lambda script: f"testbed plot {script[1]}" if script[1] else f"testbed {script[2]}", text)
+
+
+class _Formatter(click.HelpFormatter):
+    """Writes help texts as_called, before lines are broken."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(as_called(text))
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], *args: Any, **kwargs: Any) -> None:
+        super().write_dl([(term, as_called(text)) for term, text in rows], *args, **kwargs)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+class _TakesManyValues(click.Command):
     """Parses ManyValues options: `--models A B` becomes `--models A --models B`, which click understands."""
+
+    context_class = _Context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         many = {name for p in self.params if isinstance(p, ManyValues) for name in p.opts}
@@ -40,6 +69,14 @@ class ManyValuesCommand(click.Command):
                 spread.append(current)
             spread.append(word)
         return super().parse_args(ctx, spread)
+
+
+class ManyValuesCommand(_TakesManyValues):
+    """A command with ManyValues options."""
+
+
+class ManyValuesGroup(_TakesManyValues, click.Group):
+    """A command with ManyValues options, and with sub-commands. The values of these are spread twice, to no effect."""
 
 
 class NumberOrAuto(click.IntRange):
@@ -68,7 +105,7 @@ def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         except TestbedError as error:
             # What a library says of a file may have several lines.
-            raise click.ClickException(" ".join(str(error).splitlines())) from error
+            raise click.ClickException(as_called(" ".join(str(error).splitlines()))) from error
 
     return wrapped
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import LOOK, Action, Context
 from testbed.commands.tables import cell, formatted, text_table, with_interval
 from testbed.data.samples import Dataset
 from testbed.errors import TestbedError
@@ -215,7 +215,28 @@ def _in_words(value: Any) -> str:
 
 
 ACTIONS = (
-    Action("print-setting", print_setting, "Everything a setting declares.", ("SETTING",)),
-    Action("print-eval", print_eval, "Metrics with intervals, and where they come from.", ("MODEL", "SETTING")),
-    Action("status", status, "Matrix of done, damaged, failed, running, stopped and missing pairs."),
+    Action(
+        "print-setting",
+        print_setting,
+        "Everything a setting declares.",
+        ("SETTING",),
+        purpose=LOOK,
+        as_command="show-setting",
+    ),
+    Action(
+        "print-eval",
+        print_eval,
+        "Metrics with intervals, and where they come from.",
+        ("MODEL", "SETTING"),
+        purpose=LOOK,
+        reads=("variant", "version", "source", "style"),
+        as_command="show",
+    ),
+    Action(
+        "status",
+        status,
+        "Matrix of done, damaged, failed, running, stopped and missing pairs.",
+        purpose=LOOK,
+        reads=("pattern", "style"),
+    ),
 )
