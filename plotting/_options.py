@@ -22,6 +22,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def figure_command(**more: Any) -> Decorator:
     """A command whose options may take several words, and whose errors are one line."""
+
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         command: Any = click.command(cls=ManyValuesCommand, context_settings=CONTEXT_SETTINGS, **more)
         return command(one_line_errors(function))

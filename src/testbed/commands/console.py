@@ -7,8 +7,7 @@ from importlib import import_module
 import click
 
 from testbed import __version__
-from testbed.commands.options import CONSOLE, CONTEXT_SETTINGS
-from testbed.errors import near_names
+from testbed.commands.options import CONSOLE, CONTEXT_SETTINGS, NamedCommands
 
 # Sub-command -> the module with its `main`, and its line in the help, which then imports none of them.
 COMMANDS = {
@@ -19,20 +18,6 @@ COMMANDS = {
     "plot": ("testbed.commands.figures", "Draw figures and tables of stored results."),
     "explorer": ("testbed.commands.figures", "Write all stored results into one page to look around in."),
 }
-
-
-class NamedCommands(click.Group):
-    """A group that answers a wrong name with near ones."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            names = self.list_commands(ctx)
-            near = near_names(name, names) or f": expected {', '.join(names[:-1])} or {names[-1]}"
-            ctx.fail(f"no sub-command '{name}'{near}")
-        return super().resolve_command(ctx, args)
 
 
 class Testbed(NamedCommands):

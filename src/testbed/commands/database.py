@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -31,7 +31,6 @@ from testbed.commands.options import (
     one_line_errors,
     registry_option,
 )
-from testbed.errors import near_names
 
 # The functions behind the flags import what they need when they are called, so that --help is quick.
 # What changes the database comes before what shows it, so that several flags can be given at once.
@@ -47,31 +46,30 @@ ACTIONS: tuple[Action, ...] = (
     *measuring.ACTIONS,
     *environment.ACTIONS,
 )
-_MOST_OWNERS = 8  # an option that more flags read does not name them
+_MOST_READERS = 8  # an option that more flags read does not name them
 
 
 @dataclass(frozen=True)
 class SharedOption:
-    """An option that several flags read: a field of Context, under its own name unless `flag` gives another."""
+    """An option that several flags read: a field of Context, under the field's name unless `flag` gives another."""
 
-    field: str
+    name: str
     help: str
-    click: dict[str, Any]  # how click takes it
+    kind: dict[str, Any]  # how click takes it
     flag: str = ""
-    default: str = field(default="", kw_only=True)  # in words, where click knows none
+    default: str = ""  # in words, where click knows none
 
-    @property
-    def owners(self) -> tuple[Action, ...]:
-        return tuple(action for action in ACTIONS if self.field in action.reads)
+    def readers(self) -> list[str]:
+        return [f"--{action.flag}" for action in ACTIONS if self.name in action.reads]
 
-    def parameter(self, names_owners: bool) -> click.Option:
+    def parameter(self, names_readers: bool) -> click.Option:
         """As an option of click; of db.py itself with the flags that read it."""
-        owners = [f"--{action.flag}" for action in self.owners]
-        told = f" For {', '.join(owners)}." if names_owners and len(owners) <= _MOST_OWNERS else ""
+        readers = self.readers()
+        told = f" For {', '.join(readers)}." if names_readers and len(readers) <= _MOST_READERS else ""
         default = f"  [default: {self.default}]" if self.default else ""
-        kind: type[click.Option] = ManyValues if self.click.get("metavar", "").endswith("...") else click.Option
-        flag = f"--{self.flag or self.field.replace('_', '-')}"
-        return kind([flag, self.field], help=f"{self.help}{told}{default}", **self.click)
+        option = ManyValues if self.kind.get("metavar", "").endswith("...") else click.Option
+        flag = f"--{self.flag or self.name.replace('_', '-')}"
+        return option([flag, self.name], help=f"{self.help}{told}{default}", **self.kind)
 
 
 SHARED_OPTIONS: tuple[SharedOption, ...] = (
@@ -102,7 +100,7 @@ SHARED_OPTIONS: tuple[SharedOption, ...] = (
     SharedOption("data_root", "Folders with datasets.", {"metavar": "DIR..."}, default="$TESTBED_DATA or ./data"),
     SharedOption("override", "Do what destroys or replaces.", {"is_flag": True}),
 )
-_FIELDS = tuple(option.field for option in SHARED_OPTIONS)
+_FIELDS = tuple(option.name for option in SHARED_OPTIONS)
 
 
 # ---- as flags ------------------------------------------------------------------------------------------------
@@ -117,30 +115,25 @@ class DatabaseCommand(ManyValuesGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return next((_sub_command(action) for action in ACTIONS if action.command == cmd_name), None)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if self.get_command(ctx, args[0]) is None:
-            near = near_names(args[0], self.list_commands(ctx))
-            ctx.fail(f"expected a flag or a sub-command, got '{args[0]}'{near}")
-        return super().resolve_command(ctx, args)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The flags by what people want, each with its own options below it, then the options of several flags."""
         records = {p.name: record for p in self.get_params(ctx) if (record := p.get_help_record(ctx)) is not None}
         for purpose in PURPOSES:
             with formatter.section(purpose):
-                formatter.write_dl([row for a in ACTIONS if a.purpose == purpose for row in _rows(a, records)])
+                formatter.write_dl([row for a in ACTIONS if a.purpose == purpose for row in _taken(a, records)])
         with formatter.section("Options of several flags"):
-            formatter.write_dl([records[name] for name in ("db", "registry", *_FIELDS, "help")])
+            formatter.write_dl(list(records.values()))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("The same as sub-commands, each with --help"):
             formatter.write_text(", ".join(self.list_commands(ctx)))
 
 
-def _rows(action: Action, records: dict[str | None, tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    yield records[_parameter(action.flag)]
+def _taken(action: Action, records: dict[str, tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The help of a flag and of its own options, taken out of the records; what is left belongs to several flags."""
+    yield records.pop(_parameter(action.flag))
     for name, _, _ in action.options:
-        flag, text = records[_parameter(name)]
+        flag, text = records.pop(_parameter(name))
         yield f"  {flag}", text
 
 
@@ -166,7 +159,7 @@ def _flag(action: Action) -> click.Option:
 
 _ALL_FLAGS: list[click.Parameter] = [
     *(parameter for a in _by_purpose() for parameter in (_flag(a), *map(_own_option, a.options))),
-    *(option.parameter(names_owners=True) for option in SHARED_OPTIONS),
+    *(option.parameter(names_readers=True) for option in SHARED_OPTIONS),
 ]
 
 
@@ -231,7 +224,7 @@ def _sub_command(action: Action) -> click.Command:
         for value in action.values
     ]
     options = [_own_option(option) for option in action.options]
-    shared = [option.parameter(names_owners=False) for option in SHARED_OPTIONS if option.field in action.reads]
+    shared = [option.parameter(names_readers=False) for option in SHARED_OPTIONS if option.name in action.reads]
     command = ManyValuesCommand(
         action.command,
         callback=run,

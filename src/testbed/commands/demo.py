@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 
 import click
 
@@ -43,7 +43,7 @@ def main() -> None:
 def _run(words: list[str], quiet: bool) -> None:
     from testbed.commands import console
 
-    with redirect_stdout(io.StringIO()) if quiet else redirect_stdout(None):
+    with redirect_stdout(io.StringIO()) if quiet else nullcontext():
         try:
             console.main(words, prog_name="testbed", standalone_mode=False)
         except SystemExit as end:

@@ -12,8 +12,7 @@ from types import ModuleType
 
 import click
 
-from testbed.commands.console import NamedCommands
-from testbed.commands.options import CONTEXT_SETTINGS
+from testbed.commands.options import CONTEXT_SETTINGS, NamedCommands
 from testbed.data.locate import home
 
 
@@ -44,7 +43,7 @@ def scripts() -> list[str]:
     return [path.stem for path in sorted(home("plotting").glob("[!_]*.py"))]
 
 
-def _opening(name: str) -> str:
+def opening(name: str) -> str:
     """The first line of a script, read without running it: matplotlib is slow to import."""
     text = (home("plotting") / f"{name}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(text)) or "").splitlines()[0]
@@ -61,7 +60,7 @@ class Figures(NamedCommands):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Figures, each with --help"):
-            formatter.write_dl([(name, _opening(name)) for name in scripts()])
+            formatter.write_dl([(name, opening(name)) for name in scripts()])
 
 
 @click.command(cls=Figures, context_settings=CONTEXT_SETTINGS, subcommand_metavar="FIGURE ...")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
 import click
 
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, near_names
 from testbed.options import AUTO
 
 CONSOLE = "testbed.console"  # in the meta dictionary of click's context: `testbed` was called, not a script
@@ -39,7 +39,7 @@ class _Formatter(click.HelpFormatter):
     def write_text(self, text: str) -> None:
         super().write_text(as_called(text))
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], *args: Any, **kwargs: Any) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], *args: Any, **kwargs: Any) -> None:
         super().write_dl([(term, as_called(text)) for term, text in rows], *args, **kwargs)
 
 
@@ -75,7 +75,22 @@ class ManyValuesCommand(_TakesManyValues):
     """A command with ManyValues options."""
 
 
-class ManyValuesGroup(_TakesManyValues, click.Group):
+class NamedCommands(click.Group):
+    """A command with sub-commands, which answers a wrong name with near ones."""
+
+    context_class = _Context
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = near_names(name, self.list_commands(ctx)) or f"; {ctx.command_path} --help lists them"
+            ctx.fail(f"no sub-command '{name}'{near}")
+        return super().resolve_command(ctx, args)
+
+
+class ManyValuesGroup(_TakesManyValues, NamedCommands):
     """A command with ManyValues options, and with sub-commands. The values of these are spread twice, to no effect."""
 
 
