@@ -53,6 +53,16 @@ def test_a_broken_registry_or_database_is_told_rather_than_raised(told, tmp_path
     assert any("broken.db" in line for line in problems)
 
 
+def test_a_torch_that_cannot_be_loaded_is_told_in_one_line(told, monkeypatch):
+    def fails():
+        raise OSError("libcudart.so.12: cannot open shared object file:\nNo such file or directory")
+
+    monkeypatch.setattr("testbed.engine.devices._gpu_count", fails)
+    rows, _ = told()
+    expected = "OSError: libcudart.so.12: cannot open shared object file: No such file or directory"
+    assert ("device problem", expected) in rows
+
+
 def test_every_package_that_is_needed_or_offered_is_told():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()

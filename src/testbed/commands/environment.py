@@ -26,7 +26,9 @@ def environment(context: Context) -> None:
     from testbed.store.masking import masked_command
 
     lines = [*_program(), *_devices(), *_database(context), *_registry(context), *_variables()]
-    context.print([{"what": what, "value": masked_command([value])} for what, value in lines], ["what", "value"])
+    # What a library says of a failure may have several lines.
+    rows = [{"what": what, "value": masked_command([" ".join(value.splitlines())])} for what, value in lines]
+    context.print(rows, ["what", "value"])
 
 
 def _program() -> Iterator[tuple[str, str]]:
@@ -47,8 +49,12 @@ def _devices() -> Iterator[tuple[str, str]]:
     from testbed.engine.devices import chosen_devices, threads_per_worker
 
     yield "processor cores", str(threads_per_worker(["cpu"], None))
-    for device in chosen_devices():
-        yield "device", device if device == "cpu" else _gpu(device)
+    # A torch that cannot be loaded, or a driver that fails, may be what the issue is about.
+    try:
+        for device in chosen_devices():
+            yield "device", device if device == "cpu" else _gpu(device)
+    except (ImportError, OSError, RuntimeError) as error:
+        yield "device problem", f"{type(error).__name__}: {error}"
 
 
 def _gpu(device: str) -> str:
