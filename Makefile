@@ -2,20 +2,11 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-DEMO := results/demo.db
-NETWORKS := 'digits_cnn*' digits_mlp
 
 .PHONY: demo test test-long faults lint format bench mutants site clean
 
 demo: $(VENV)/.installed
-	@$(BIN)/python eval.py --models $(NETWORKS) --eval-settings digits-demo 'digits-meta-0*' --record features \
-		--gpus cpu cpu --db $(DEMO) > /dev/null
-	@$(BIN)/python eval.py --models digits-models --eval-settings digits-demo --gpus cpu cpu --db $(DEMO)
-	@$(BIN)/python plotting/scatter.py --db $(DEMO) --x digits --y 'digits.*' --names --out results/figures/digits
-	@$(BIN)/python plotting/explorer.py --db $(DEMO) --out results/explorer.html
-	@$(BIN)/python db.py --db $(DEMO) --save-logits digits results/logits-of-digits
-	@$(BIN)/python autoeval.py --db $(DEMO) --models $(NETWORKS) --source digits --fit 'digits-meta-0*' \
-		--test digits-corruptions digits-shifts --summary --out results/label-free.csv
+	@$(BIN)/testbed demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long"
@@ -57,12 +48,12 @@ site: $(VENV)/.installed
 clean:
 	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-$(VENV)/.installed: requirements.txt pyproject.toml
+$(VENV)/.installed: requirements.txt pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
 
-$(VENV)/.installed-dev: requirements.txt requirements-dev.txt pyproject.toml
+$(VENV)/.installed-dev: requirements.txt requirements-dev.txt pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@ $(VENV)/.installed

@@ -12,8 +12,8 @@ import click
 import numpy as np
 from _labels import place_labels
 from _lines import FEWEST_FOR_BAND, Line
+from _model_types import TYPES
 from _results import Column, Results
-from _types import TYPES
 
 from testbed.data.writing import write_aside, write_text, writing_to
 from testbed.errors import TestbedError

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from _model_types import STANDARD, TYPES
 from _results import Column, Results
 from _settings import LOWER_ENDS
-from _types import STANDARD, TYPES
 
 from testbed.errors import TestbedError, UnknownName
 from testbed.stats.effective_robustness import effective_robustness, effective_robustness_interval

@@ -11,7 +11,7 @@ from _lines import NOT_ON_THE_LINE, Choice
 from _results import STORED_CONFIDENCE, Results, Words, load
 from click.core import ParameterSource
 
-from testbed.commands.options import ManyValues, ManyValuesCommand, db_option, one_line_errors
+from testbed.commands.options import CONTEXT_SETTINGS, ManyValues, ManyValuesCommand, db_option, one_line_errors
 from testbed.data.locate import home
 from testbed.stats.axes import AXES
 from testbed.stats.estimators import METHODS
@@ -22,10 +22,9 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def figure_command(**more: Any) -> Decorator:
     """A command whose options may take several words, and whose errors are one line."""
-    settings = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        command: Any = click.command(cls=ManyValuesCommand, context_settings=settings, **more)
+        command: Any = click.command(cls=ManyValuesCommand, context_settings=CONTEXT_SETTINGS, **more)
         return command(one_line_errors(function))
 
     return decorate

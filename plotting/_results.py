@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 import numpy as np
+from _model_types import TYPES, type_of
 from _nothing import check_models, check_settings, nothing_of_metric
 from _settings import MANY_IN_ONE, TENTH, stored_patterns, weights_of
-from _types import TYPES, type_of
 
 from testbed.errors import StoreError, UnknownName, near_names
 from testbed.metrics.estimate import ACCURACY, LOWER, UNDECLARED, MetricKind

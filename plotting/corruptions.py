@@ -10,10 +10,10 @@ from typing import Any
 import click
 import numpy as np
 from _drawing import QUIET, beside, counts, head, legend_below, new_figure, new_panels, patch, reach, save
+from _model_types import TYPES
 from _options import figure_command, highlight_option, read_results, source_options, table_options
 from _results import Column, Results
 from _settings import SEVERITY
-from _types import TYPES
 
 from testbed.commands.options import registry_option
 from testbed.entries.registry import Registry, load_registry

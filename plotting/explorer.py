@@ -17,10 +17,10 @@ import click
 import numpy as np
 from _drawing import variant_notes
 from _lines import NOT_ON_THE_LINE
+from _model_types import STANDARD, TYPES
 from _options import figure_command, out_option, source_options, title_option, types_option
 from _results import Point, Results, Words, load
 from _settings import AVERAGES, LOWER_ENDS, V2, family_of, weights_of
-from _types import STANDARD, TYPES
 
 from testbed.data.writing import write_text, writing_to
 from testbed.stats.fits import PUBLISHED_RESAMPLES, PUBLISHED_SEED

@@ -9,10 +9,10 @@ from typing import Any
 import click
 import numpy as np
 from _drawing import QUIET, counts, head, new_figure, save
+from _model_types import TYPES
 from _options import figure_command, read_results, source_options, table_options
 from _results import Column, Results
 from _settings import AVERAGES, without_severity
-from _types import TYPES
 
 from testbed.errors import TestbedError
 

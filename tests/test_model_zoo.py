@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 MODELS = load_registry(parts=("models",)).models
 PUBLISHED = MODELS.tagged("imagenet-testbed")
 BUILDABLE = [name for name, entry in MODELS.entries.items() if hasattr(entry.classifier_loader, "build")]
-TYPE_OF = load_module(ROOT / "plotting" / "_types.py").type_of
+TYPE_OF = load_module(ROOT / "plotting" / "_model_types.py").type_of
 TYPES = {"standard", "lp_adv", "robust_intv", "more_data"}
 
 # Beyond the names of the shared list: the file of torch.hub that timm left out, and the checkpoints of Geirhos et al.

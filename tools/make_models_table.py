@@ -122,8 +122,8 @@ def _type(tags: Sequence[str]) -> str:
 
 @cache
 def _types() -> ModuleType:
-    """plotting/_types.py, loaded by path since plotting/ is no package."""
-    return load_module(ROOT / "plotting" / "_types.py")
+    """plotting/_model_types.py, loaded by path since plotting/ is no package."""
+    return load_module(ROOT / "plotting" / "_model_types.py")
 
 
 def _lost(families: list[dict[str, Any]]) -> str:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import click
 
-from testbed.commands.database import ACTIONS, SHARED_OPTIONS
+from testbed.commands import console, figures
+from testbed.commands.action import PURPOSES
+from testbed.commands.database import ACTIONS, DatabaseCommand
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference.md"
@@ -27,6 +28,9 @@ CALL = "PYTHONPATH=plotting python tools/make_reference.py"
 
 # Command -> the module with its `main`. The scripts in plotting/ are not listed: they are found by their file names.
 COMMANDS = {
+    "testbed": "testbed.commands.console",
+    "testbed demo": "testbed.commands.demo",
+    "testbed plot": "testbed.commands.figures",
     "eval.py": "testbed.commands.evaluate",
     "db.py": "testbed.commands.database",
     "autoeval.py": "testbed.commands.autoeval",
@@ -41,7 +45,8 @@ _CODE = re.compile(r"(`[^`]*`)")
 _HEAD = """# Reference
 
 Made by `PYTHONPATH=plotting python tools/make_reference.py` from the commands; a test keeps it up to date. Every
-command has `--help`, which shows the same texts.
+command has `--help`, which shows the same texts. `testbed eval`, `testbed db` and `testbed plot scatter` are `eval.py`,
+`db.py` and `plotting/scatter.py` with the same flags.
 
 A value that ends in `...` is one or more words: everything up to the next flag. `[a|b]` is one of these words, and
 `[URL]` may be left out. A flag without a value is off unless it is given. `x>=1` and the like are the numbers that are
@@ -71,7 +76,12 @@ def page() -> str:
     links = [f"[`{name}`](#{_anchor(name)})" for name in by_name]
     parts = [_HEAD, "Commands: " + ", ".join(links) + ".\n"]
     for name, command in by_name.items():
-        parts.append(f"## {name}\n\n{_prose(command)}\n\n{_table(rows(command))}")
+        parts.append(f"## {name}\n\n{_prose(command)}\n")
+        if isinstance(command, DatabaseCommand):
+            parts += [f"### {title}\n\n{_table(part)}" for title, part in database_rows(command).items()]
+            parts.append(_sub_commands())
+        elif table := [*rows(command), *_named_commands(command)]:
+            parts.append(_table(table))
     return "\n".join(parts)
 
 
@@ -91,50 +101,53 @@ def rows(command: click.Command) -> list[Row]:
     context = click.Context(command, show_default=True)
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-    readers_of = read_by() if command is import_module(COMMANDS["db.py"]).main else {}
     table = [Row(a.human_readable_name, "required" if a.required else "", _naming(command, a)) for a in arguments]
-    for option in options:
-        flag, text = option.get_help_record(context) or ("", "")
-        meaning, default, accepted = _taken_apart(text)
-        readers = [f"--{reader}" for reader in readers_of.get(option.name or "", ())]
-        # A help text that names all its flags needs no list of them.
-        if any(reader not in meaning for reader in readers):
-            meaning += f" Read by {', '.join(readers)}."
-        table.append(Row(flag, default, f"{meaning} `{accepted}`".strip() if accepted else meaning))
-    return table
+    return table + [_row(option, context) for option in options]
+
+
+def _row(option: click.Option, context: click.Context) -> Row:
+    flag, text = option.get_help_record(context) or ("", "")
+    meaning, default, accepted = _taken_apart(text)
+    return Row(flag, default, f"{meaning} `{accepted}`".strip() if accepted else meaning)
+
+
+def database_rows(command: click.Command) -> dict[str, list[Row]]:
+    """The tables of db.py: its flags by what people want, each with its own options, and the options of several."""
+    context = click.Context(command, show_default=True)
+    options = {p.opts[0].removeprefix("--"): p for p in command.params if isinstance(p, click.Option)}
+    tables: dict[str, list[Row]] = {}
+    for purpose in PURPOSES:
+        tables[purpose] = []
+        for action in (a for a in ACTIONS if a.purpose == purpose):
+            tables[purpose].append(_row(options.pop(action.flag), context))
+            for name, _, _ in action.options:
+                own = _row(options.pop(name), context)
+                tables[purpose].append(Row(own.flag, own.default, f"{own.meaning} For --{action.flag}."))
+    # What no action has declared as its own is left.
+    return tables | {"Options of several flags": [_row(option, context) for option in options.values()]}
+
+
+def _sub_commands() -> str:
+    other = [f"`--{a.flag}` is `{a.command}`" for a in ACTIONS if a.command != a.flag]
+    return (
+        "### As sub-commands\n\n"
+        "`python db.py show MODEL SETTING`, or `testbed db show MODEL SETTING`: every flag of the first "
+        "five tables is also a sub-command, whose `--help` has only the options that it reads. It is called like "
+        f"the flag; only {', '.join(other)}.\n"
+    )
+
+
+def _named_commands(command: click.Command) -> list[Row]:
+    """The sub-commands of `testbed` and `testbed plot`."""
+    if command is console.main:
+        return [Row(name, "", text) for name, (_, text) in console.COMMANDS.items()]
+    return [Row(name, "", figures.opening(name)) for name in figures.scripts()] if command is figures.main else []
 
 
 def without_help(command: click.Command) -> list[str]:
     """Flags whose help text is empty or has nothing but the default."""
     options = [p for p in command.params if isinstance(p, click.Option)]
     return [option.opts[0] for option in options if not _taken_apart(option.help or "")[0]]
-
-
-def read_by() -> dict[str, tuple[str, ...]]:
-    """Option of db.py -> the flags that read it: the one that declares it, or for a shared option several."""
-    own = {_parameter(name): (action.flag,) for action in ACTIONS for name, _, _ in action.options}
-    shared = [_parameter(name) for name, _, _ in SHARED_OPTIONS]
-    return own | {n: tuple(a.flag for a in ACTIONS if n in _context_fields(a.function, set())) for n in shared}
-
-
-def _parameter(name: str) -> str:
-    """The keyword of an option in Python: data_root for --data-root."""
-    return name.replace("-", "_")
-
-
-def _context_fields(function: Callable[..., Any], seen: set[Any]) -> set[str]:
-    """The fields of `context` that a function reads, itself or in another function of testbed.commands it calls.
-
-    Read from the source text, so it depends on every function calling its Context `context`.
-    """
-    seen.add(function)
-    source = inspect.getsource(function)
-    fields = set(re.findall(r"\bcontext\.(\w+)", source))
-    for name in re.findall(r"(?<![\w.])(\w+)\(", source):
-        called = getattr(function, "__globals__", {}).get(name)
-        if inspect.isfunction(called) and called.__module__.startswith("testbed.commands") and called not in seen:
-            fields |= _context_fields(called, seen)
-    return fields
 
 
 def _taken_apart(text: str) -> tuple[str, str, str]:

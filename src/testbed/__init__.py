@@ -54,7 +54,7 @@ __all__ = [
 # `testbed.weights`; in which room that module lives is our concern, not the file's.
 _PUBLIC_MODULES = {
     "classify": "testbed.models.classify",
-    "plotting": "testbed.commands.figures",
+    "plotting": "testbed.commands.own_figures",
     "weights": "testbed.models.weights",
     "zero_shot": "testbed.models.zero_shot",
 }

@@ -126,7 +126,7 @@ def test_a_shift_is_held_against_the_same_classes_without_it(shift, reference):
 
 
 def test_a_type_is_the_first_known_tag():
-    from _types import type_of
+    from _model_types import type_of
 
     assert type_of(["imagenet", "more_data"]) == "more_data"
     assert type_of(["robust", "standard"]) == "standard"

@@ -33,10 +33,10 @@ def test_the_example_of_the_guide_draws_a_figure(store, tmp_path):
 
 
 def test_public_names_are_those_of_the_guide():
-    from testbed.commands import figures
+    from testbed.commands import own_figures
 
     page = (PROJECT / "docs" / "plotting.md").read_text(encoding="utf-8").split("## A figure of your own")[1]
-    for name in figures.__all__:
+    for name in own_figures.__all__:
         assert getattr(testbed.plotting, name).__module__, name
         assert name in page or name in ("Line", "Words"), name
     with pytest.raises(AttributeError, match=r"module 'testbed.plotting' has no attribute 'nothing'"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 
 # Name without dashes; metavar, ending in ... where it takes several words, empty where it takes none; help.
 Option = tuple[str, str, str]
+# What people want of db.py, in the order of its help.
+LOOK, COMPARE, BRING_IN, TAKE_OUT, LOOK_AFTER = "Look", "Compare", "Bring in", "Take out", "Look after"
+PURPOSES = (LOOK, COMPARE, BRING_IN, TAKE_OUT, LOOK_AFTER)
 
 
 @dataclass(frozen=True)
 class Action:
-    """A flag of db.py and the function behind it.
+    """A flag of db.py, which is also a sub-command, and the function behind it.
 
     The function is called with the context, with the flag's values if it takes any, and with the flag's own options as
-    keyword arguments. An option that several flags read is declared in testbed.commands.database instead, and is a
-    field of Context.
+    keyword arguments. Options that several flags read are fields of Context, declared in testbed.commands.database;
+    `reads` names those fields, beside the database and the registry, which every flag may open.
     """
 
     flag: str
@@ -34,6 +37,13 @@ class Action:
     help: str
     values: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    purpose: str = field(kw_only=True)
+    reads: tuple[str, ...] = field(default=(), kw_only=True)
+    as_command: str = field(default="", kw_only=True)  # the sub-command, where it is not called like the flag
+
+    @property
+    def command(self) -> str:
+        return self.as_command or self.flag
 
 
 @dataclass(kw_only=True)

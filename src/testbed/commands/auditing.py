@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import LOOK_AFTER, Action, Context
 from testbed.errors import DataError, TestbedError
 
 if TYPE_CHECKING:
@@ -141,5 +141,7 @@ ACTIONS = (
         audit_data,
         "Count and open every image of settings; exit code 1 where something is not as expected.",
         ("SETTING...",),
+        purpose=LOOK_AFTER,
+        reads=("data_root", "style"),
     ),
 )

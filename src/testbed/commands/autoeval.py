@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from testbed.commands.options import (
+    CONTEXT_SETTINGS,
     ManyValues,
     ManyValuesCommand,
     WholeNumber,
@@ -25,9 +26,7 @@ if TYPE_CHECKING:  # everything else is imported where it is used: --help must s
     from testbed.studies.labelfree.sets import StoredModel
 
 
-@click.command(
-    cls=ManyValuesCommand, context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]}
-)
+@click.command(cls=ManyValuesCommand, context_settings=CONTEXT_SETTINGS)
 @click.option("--models", cls=ManyValues, metavar="NAME...", help="Models with stored results: names, globs, groups.")
 @click.option("--source", metavar="SETTING", help="The labelled clean setting that estimates start from.")
 @click.option("--fit", cls=ManyValues, metavar="NAME...", help="Labelled settings to fit a line of each score on.")

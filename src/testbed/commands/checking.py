@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import BRING_IN, COMPARE, TAKE_OUT, Action, Context
 from testbed.commands.tables import text_table
 from testbed.errors import TestbedError
 
@@ -261,19 +261,25 @@ ACTIONS = (
         import_decisions,
         "Take in decisions of people or networks (published CSV format); needs --setting, --source names networks.",
         ("DIR",),
+        purpose=BRING_IN,
+        reads=("setting", "source", "override"),
     ),
     Action(
         "export-decisions",
         export_decisions,
         "Write decisions among 16 categories in that format; needs --setting.",
         ("DIR",),
+        purpose=TAKE_OUT,
+        reads=("setting", "models", "aggregation"),
     ),
     Action(
         "compare-people",
         compare_people,
         "Accuracy difference and error consistency with people; needs --setting, several as A,B.",
         (),
-        (("people", "GLOB", "Which observers are people, for --compare-people.  [default: subject-*]"),),
+        (("people", "GLOB", "Which observers are people.  [default: subject-*]"),),
+        purpose=COMPARE,
+        reads=("setting", "models", "aggregation", "style"),
     ),
     Action(
         "check-references",
@@ -284,8 +290,10 @@ ACTIONS = (
             (
                 "diagnose-images",
                 "N",
-                "Images on which --check-references looks for causes, at least 64; 0 looks for none.  [default: 320]",
+                "Images on which causes are looked for, at least 64; 0 looks for none.  [default: 320]",
             ),
         ),
+        purpose=COMPARE,
+        reads=("models", "data_root", "style"),
     ),
 )

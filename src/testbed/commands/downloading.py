@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import BRING_IN, Action, Context
 from testbed.errors import DataError, ModelError, UnknownName
 
 if TYPE_CHECKING:
@@ -218,6 +218,15 @@ ACTIONS = (
         download,
         "Fetch the data of settings, groups or tags into the data root: resumed, checked, unpacked.",
         ("NAME...",),
+        purpose=BRING_IN,
+        reads=("data_root", "style"),
     ),
-    Action("download-weights", download_weights, "Fetch published weights of models.", ("MODEL...",)),
+    Action(
+        "download-weights",
+        download_weights,
+        "Fetch published weights of models.",
+        ("MODEL...",),
+        purpose=BRING_IN,
+        reads=("checkpoint_dir",),
+    ),
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.options import (
+    CONTEXT_SETTINGS,
     AnyNumber,
     ExistingFile,
     ManyValues,
@@ -61,9 +62,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-@click.command(
-    cls=ManyValuesCommand, context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]}
-)
+@click.command(cls=ManyValuesCommand, context_settings=CONTEXT_SETTINGS)
 @click.option(
     "--models",
     cls=ManyValues,

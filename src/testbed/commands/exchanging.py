@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import BRING_IN, LOOK_AFTER, TAKE_OUT, Action, Context
 from testbed.errors import TestbedError
 
 
@@ -94,25 +94,33 @@ ACTIONS = (
         import_logits,
         "Take in what --save-logits wrote elsewhere, checked and measured anew.",
         ("DIR",),
+        purpose=BRING_IN,
+        reads=("override", "data_root"),
     ),
     Action(
         "import-csv",
         import_csv,
         "Take in published accuracies, models x settings; needs --source.",
         ("FILE",),
-        (("types", "FILE", "CSV with the columns model and type, for --import-csv."),),
+        (("types", "FILE", "CSV with the columns model and type."),),
+        purpose=BRING_IN,
+        reads=("source",),
     ),
     Action(
         "recompute-metrics",
         recompute_metrics,
         "Measure stored logits again, without any model; --filter chooses settings.",
+        purpose=LOOK_AFTER,
+        reads=("pattern",),
     ),
     Action(
         "save-logits",
         save_logits,
         "Write logits, targets and image paths of all models, one .npz each.",
         ("SETTING", "DIR"),
+        purpose=TAKE_OUT,
+        reads=("variant", "version"),
     ),
-    Action("export", export, "Write all results to FILE.csv, .json or .parquet.", ("FILE",)),
-    Action("verify", verify, "Check every logits file against its checksum."),
+    Action("export", export, "Write all results to FILE.csv, .json or .parquet.", ("FILE",), purpose=TAKE_OUT),
+    Action("verify", verify, "Check every logits file against its checksum.", purpose=LOOK_AFTER),
 )

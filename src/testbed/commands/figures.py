@@ -1,66 +1,72 @@
-"""What figures of one's own are made with, from Python: the pieces of plotting/, at the address testbed.plotting."""
+"""The scripts of plotting/ as sub-commands: `testbed plot scatter`."""
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
-from typing import Any
+from types import ModuleType
 
-from testbed.errors import TestbedError
-from testbed.store.opening import open_store
+import click
 
-# The public names, and the file of plotting/ that each is from.
-_FILES = {
-    "_results": ("Column", "Results", "Words", "load"),
-    "_lines": ("Choice", "Line", "described", "fit_line", "robustness", "shown"),
-    "_drawing": (
-        *("new_figure", "new_panels", "head", "legend_below", "save"),
-        *("limits", "percent_axis", "draw_points", "draw_line", "draw_identity", "draw_names"),
-    ),
-    "scatter": ("scatter",),
-    "grid": ("grid", "chosen_columns", "ordered_rows"),
-}
-_FILE_OF = {name: file for file, names in _FILES.items() for name in names}
-__all__ = [*_FILE_OF, "open_store"]
+from testbed.commands.options import CONTEXT_SETTINGS, NamedCommands
+from testbed.data.locate import home
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _FILE_OF:
-        raise AttributeError(f"module 'testbed.plotting' has no attribute {name!r}")
-    with _plotting_files():
-        return getattr(import_module(_FILE_OF[name]), name)
+class BesideEachOther:
+    """Lets scripts of plotting/ import each other by bare names, as they can when Python runs one of them."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [str(home("plotting"))]) if path is None else None
 
 
-class _Finder:
-    """Finds modules in one folder. Asked last, so that no file there stands for an installed module."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, [str(self.folder)]) if path is None else None
+@cache
+def _findable() -> None:
+    # In front, as the folder of a script is: a package that is called `table` must not take the place of ours.
+    sys.meta_path.insert(0, BesideEachOther())
 
 
-@contextmanager
-def _plotting_files() -> Iterator[None]:
-    """The files of plotting/ find each other, as they do when Python runs one of them as a script."""
-    finder = _Finder(_folder())
-    sys.meta_path.append(finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
+def figure(name: str) -> click.Command | None:
+    """The command of a script, by its name without .py; None where there is no such script."""
+    if name not in scripts():
+        return None
+    _findable()
+    return import_module(name).main
 
 
-def _folder() -> Path:
-    """plotting/ in a clone, or where a wheel carries it."""
-    package = Path(__file__).resolve().parents[1]
-    candidates = (package / "_plotting", package.parents[1] / "plotting")
-    for folder in candidates:
-        if folder.is_dir():
-            return folder
-    raise TestbedError(f"testbed.plotting: expected the folder plotting at {' or '.join(map(str, candidates))}")
+def scripts() -> list[str]:
+    return [path.stem for path in sorted(home("plotting").glob("[!_]*.py"))]
+
+
+def opening(name: str) -> str:
+    """The first line of a script, read without running it: matplotlib is slow to import."""
+    text = (home("plotting") / f"{name}.py").read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(text)) or "").splitlines()[0]
+
+
+class Figures(NamedCommands):
+    """Loads a script when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return scripts()
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return figure(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Figures, each with --help"):
+            formatter.write_dl([(name, opening(name)) for name in scripts()])
+
+
+@click.command(cls=Figures, context_settings=CONTEXT_SETTINGS, subcommand_metavar="FIGURE ...")
+def main() -> None:
+    """Draw figures and tables of stored results. No model is run.
+
+    \b
+        testbed plot scatter --x digits --y 'digits.*' --names
+    """

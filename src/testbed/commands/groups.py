@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import LOOK, Action, Context
 from testbed.commands.causes import first_names
 from testbed.commands.results_table import MOST_LINES, results_table
 from testbed.commands.tables import cell, text_table, with_interval
@@ -103,4 +103,14 @@ def _member_line(name: str, metrics: dict[str, Estimate]) -> list[str]:
     return [name, metric, with_interval(e.value, e.ci_low, e.ci_high), cell(e.n)]
 
 
-ACTIONS = (Action("print-group", print_group, "A group's members, its mean, mCE, AUROC, ...", ("MODEL", "GROUP")),)
+ACTIONS = (
+    Action(
+        "print-group",
+        print_group,
+        "A group's members, its mean, mCE, AUROC, ...",
+        ("MODEL", "GROUP"),
+        purpose=LOOK,
+        reads=("variant", "style"),
+        as_command="show-group",
+    ),
+)

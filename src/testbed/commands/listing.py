@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import LOOK, Action, Context
 from testbed.errors import UnknownName, near_names
 
 if TYPE_CHECKING:
@@ -100,13 +100,35 @@ def _filtered(context: Context, names: Sequence[str]) -> list[str]:
 
 
 ACTIONS = (
-    Action("list-models-registry", list_models_registry, "Models that can be run."),
-    Action("list-eval-settings-registry", list_eval_settings_registry, "Eval settings that can be run."),
+    Action(
+        "list-models-registry",
+        list_models_registry,
+        "Models that can be run.",
+        purpose=LOOK,
+        reads=("pattern", "style"),
+    ),
+    Action(
+        "list-eval-settings-registry",
+        list_eval_settings_registry,
+        "Eval settings that can be run.",
+        purpose=LOOK,
+        reads=("pattern", "style"),
+    ),
     Action(
         "list-parent-eval-settings-registry",
         list_parent_eval_settings_registry,
         "Eval settings that are nobody's child.",
+        purpose=LOOK,
+        reads=("pattern", "style"),
     ),
-    Action("list-models-db", list_models_db, "Models with a row in the database."),
-    Action("list-eval-settings-db", list_eval_settings_db, "Eval settings with a row in the database."),
+    Action(
+        "list-models-db", list_models_db, "Models with a row in the database.", purpose=LOOK, reads=("pattern", "style")
+    ),
+    Action(
+        "list-eval-settings-db",
+        list_eval_settings_db,
+        "Eval settings with a row in the database.",
+        purpose=LOOK,
+        reads=("pattern", "style"),
+    ),
 )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import BRING_IN, LOOK_AFTER, Action, Context
 from testbed.entries.checks import check_name
 from testbed.errors import UnknownName
 
@@ -81,21 +81,46 @@ def rename_eval_setting(context: Context, names: tuple[str, str]) -> None:
 
 
 ACTIONS = (
-    Action("add-model", add_model, "Add a registry model to the database (any name with --override).", ("NAME",)),
+    Action(
+        "add-model",
+        add_model,
+        "Add a registry model to the database (any name with --override).",
+        ("NAME",),
+        purpose=BRING_IN,
+        reads=("override",),
+    ),
     Action(
         "add-eval-setting",
         add_eval_setting,
         "Add a registry setting to the database (any name with --override).",
         ("NAME",),
+        purpose=BRING_IN,
+        reads=("override",),
     ),
-    Action("remove-model", remove_model, "Remove a model with all its results; needs --override.", ("NAME",)),
+    Action(
+        "remove-model",
+        remove_model,
+        "Remove a model with all its results; needs --override.",
+        ("NAME",),
+        purpose=LOOK_AFTER,
+        reads=("override",),
+    ),
     Action(
         "remove-eval-setting",
         remove_eval_setting,
         "Remove a setting with all its results; needs --override.",
         ("NAME",),
+        purpose=LOOK_AFTER,
+        reads=("override",),
     ),
-    Action("remove-evaluation", remove_evaluation, "Remove one pair; needs --override.", ("MODEL", "SETTING")),
-    Action("rename-model", rename_model, "Rename a stored model.", ("OLD", "NEW")),
-    Action("rename-eval-setting", rename_eval_setting, "Rename a stored setting.", ("OLD", "NEW")),
+    Action(
+        "remove-evaluation",
+        remove_evaluation,
+        "Remove one pair; needs --override.",
+        ("MODEL", "SETTING"),
+        purpose=LOOK_AFTER,
+        reads=("override",),
+    ),
+    Action("rename-model", rename_model, "Rename a stored model.", ("OLD", "NEW"), purpose=LOOK_AFTER),
+    Action("rename-eval-setting", rename_eval_setting, "Rename a stored setting.", ("OLD", "NEW"), purpose=LOOK_AFTER),
 )

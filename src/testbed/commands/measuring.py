@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import LOOK, Action, Context
 from testbed.commands.tables import text_table, with_interval
 from testbed.errors import StoreError
 
@@ -111,13 +111,20 @@ def _show(context: Context, title: str, rows: list[dict[str, Any]], first: list[
 
 ACTIONS = (
     Action(
-        "per-class", per_class, "Accuracy of every class, from stored logits, the worst first.", ("MODEL", "SETTING")
+        "per-class",
+        per_class,
+        "Accuracy of every class, from stored logits, the worst first.",
+        ("MODEL", "SETTING"),
+        purpose=LOOK,
+        reads=("variant", "version", "style"),
     ),
     Action(
         "calibration",
         calibration,
         "ECE, NLL, Brier score and selective risk, also at the temperature of the clean setting.",
         ("MODEL", "SETTING"),
-        (("clean", "SETTING", "Where --calibration fits the temperature.  [default: the setting's parent]"),),
+        (("clean", "SETTING", "Where the temperature is fitted.  [default: the setting's parent]"),),
+        purpose=LOOK,
+        reads=("variant", "version", "style"),
     ),
 )

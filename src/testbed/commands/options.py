@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from testbed.errors import TestbedError, near_names
 from testbed.options import AUTO
 
 _MOST_FILES = 4  # named in one message
+CONSOLE = "testbed.console"  # in the meta dictionary of click's context: `testbed` was called, not a script
+CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+_SCRIPT = re.compile(r"(?:python )?(?<![\w/.-])(?:plotting/(\w+)|(eval|db|autoeval))\.py\b")
 
 
 class ManyValues(click.Option):
@@ -23,8 +27,32 @@ class ManyValues(click.Option):
         super().__init__(*args, **kwargs)
 
 
-class ManyValuesCommand(click.Command):
+def as_called(text: str) -> str:
+    """Text that names the scripts of a clone, with `testbed db` for `python db.py` where that is what was typed."""
+    context = click.get_current_context(silent=True)
+    if context is None or not context.meta.get(CONSOLE):
+        return text
+    return _SCRIPT.sub(lambda script: f"testbed plot {script[1]}" if script[1] else f"testbed {script[2]}", text)
+
+
+class _Formatter(click.HelpFormatter):
+    """Writes help texts as_called, before lines are broken."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(as_called(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *args: Any, **kwargs: Any) -> None:
+        super().write_dl([(term, as_called(text)) for term, text in rows], *args, **kwargs)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+class _TakesManyValues(click.Command):
     """Parses ManyValues options: `--models A B` becomes `--models A --models B`, which click understands."""
+
+    context_class = _Context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         many = {name for p in self.params if isinstance(p, ManyValues) for name in p.opts}
@@ -52,8 +80,8 @@ class ManyValuesCommand(click.Command):
             raise click.UsageError(f"expected {error.option_name} {option.metavar}: a value is missing", ctx) from None
 
     def _refuse_bare_words(self, ctx: click.Context, words: list[str]) -> None:
-        """`db.py status` is answered with --status, and `eval.py resnet50 val` with the options that it needs."""
-        if any(isinstance(p, click.Argument) for p in self.params):
+        """`eval.py resnet50 val` is answered with the options that it needs."""
+        if isinstance(self, click.Group) or any(isinstance(p, click.Argument) for p in self.params):
             return
         try:
             _, bare, _ = self.make_parser(ctx).parse_args(list(words))
@@ -67,6 +95,29 @@ class ManyValuesCommand(click.Command):
                 f"; needed: {' '.join(needed)}" if needed else ""
             )
             raise click.UsageError(f"expected an option, which begins with --, got '{bare[0]}'{hint}", ctx)
+
+
+class ManyValuesCommand(_TakesManyValues):
+    """A command with ManyValues options."""
+
+
+class NamedCommands(click.Group):
+    """A command with sub-commands, which answers a wrong name with near ones."""
+
+    context_class = _Context
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = near_names(name, self.list_commands(ctx)) or f"; {ctx.command_path} --help lists them"
+            ctx.fail(f"no sub-command '{name}'{near}")
+        return super().resolve_command(ctx, args)
+
+
+class ManyValuesGroup(_TakesManyValues, NamedCommands):
+    """A command with ManyValues options, and with sub-commands. The values of these are spread twice, to no effect."""
 
 
 class WholeNumber(click.IntRange):
@@ -139,7 +190,7 @@ def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         except TestbedError as error:
             # What a library says of a file may have several lines.
-            raise click.ClickException(" ".join(str(error).splitlines())) from error
+            raise click.ClickException(as_called(" ".join(str(error).splitlines()))) from error
 
     return wrapped
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import LOOK, Action, Context
 from testbed.commands.status import status
 from testbed.commands.tables import cell, text_table, with_interval
 from testbed.data.samples import Dataset
@@ -150,12 +150,29 @@ def _in_words(value: Any) -> str:
 
 
 ACTIONS = (
-    Action("print-setting", print_setting, "Everything a setting declares.", ("SETTING",)),
-    Action("print-eval", print_eval, "Metrics with intervals, and where they come from.", ("MODEL", "SETTING")),
+    Action(
+        "print-setting",
+        print_setting,
+        "Everything a setting declares.",
+        ("SETTING",),
+        purpose=LOOK,
+        as_command="show-setting",
+    ),
+    Action(
+        "print-eval",
+        print_eval,
+        "Metrics with intervals, and where they come from.",
+        ("MODEL", "SETTING"),
+        purpose=LOOK,
+        reads=("variant", "version", "source", "style"),
+        as_command="show",
+    ),
     Action(
         "status",
         status,
         "Which pairs are done, damaged, failed, running, stopped or missing; counted where a matrix has no room.",
-        options=(("full", "", "Every pair and every error, for --status."),),
+        options=(("full", "", "Every pair and every error."),),
+        purpose=LOOK,
+        reads=("pattern", "style"),
     ),
 )

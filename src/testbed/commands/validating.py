@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from testbed.commands.action import Action, Context
+from testbed.commands.action import COMPARE, Action, Context
 from testbed.commands.downloading import download, fetch_weights_of, use_weights_folder, weights_models
 from testbed.commands.tables import text_table
 from testbed.errors import TestbedError
@@ -217,13 +217,15 @@ ACTIONS = (
         "DeiT by torch.hub, timm and Hugging Face.",
         (),
         (
-            ("test", "NAME", "What --validate-shape-bias tests: resnet, deit or both.  [default: both]"),
+            ("test", "NAME", "What is tested: resnet, deit or both.  [default: both]"),
             (
                 "checkpoint",
                 "NAME...",
-                "Only these of --validate-shape-bias: resnet50_in, resnet50_sin, resnet50_sin_in, shape_resnet, "
+                "Only these: resnet50_in, resnet50_sin, resnet50_sin_in, shape_resnet, "
                 "deit_tiny, deit_small, deit_base, a model, or the name of a weights file.",
             ),
         ),
+        purpose=COMPARE,
+        reads=("checkpoint_dir", "data_root", "style"),
     ),
 )

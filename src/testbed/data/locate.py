@@ -1,4 +1,4 @@
-"""Where on disk datasets are looked for, and where the folders `data` and `results` are."""
+"""Where things are on disk: the folders of the program, those of its user, and datasets."""
 
 from __future__ import annotations
 
@@ -10,23 +10,38 @@ from pathlib import Path
 from testbed.errors import DataError
 
 DATA_VARIABLE = "TESTBED_DATA"
+CARRIED = ("registry", "plotting")  # what setup.py puts into a wheel, as testbed/_registry and testbed/_plotting
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class MissingData(DataError):
     """A dataset is under none of the data roots."""
 
 
-def home(name: str) -> Path:
-    """The folder of that name, `data` or `results`: that of the working directory, or of the project if that has none.
+def clone() -> Path | None:
+    """The clone that this package is part of; None where it was installed from a wheel."""
+    return None if _carried("registry").is_dir() else _PACKAGE.parents[1]
 
-    The project's is meant where one of its scripts is run, wherever it is called from: `cd plotting && python grid.py`.
+
+def home(name: str) -> Path:
+    """Where the folder of that name is.
+
+    `registry` and `plotting` come with the program: beside `src` in a clone, inside the package in a wheel. `data` and
+    `results` are the user's: those of the working directory, or of the clone if there are none and one of its scripts
+    is run, wherever it is called from: `cd plotting && python grid.py`.
     """
-    project = Path(__file__).resolve().parents[3]
+    project = clone()
+    if name in CARRIED:
+        return project / name if project else _carried(name)
     script = getattr(sys.modules.get("__main__"), "__file__", None)
-    of_project = script is not None and Path(script).resolve().parent in (project, project / "plotting")
-    if not of_project or Path(name).is_dir() or Path.cwd() == project:
+    of_project = project and script and Path(script).resolve().parent in (project, project / "plotting")
+    if not project or not of_project or Path(name).is_dir() or Path.cwd() == project:
         return Path(name)
     return project / name
+
+
+def _carried(name: str) -> Path:
+    return _PACKAGE / f"_{name}"
 
 
 def data_roots(given: Sequence[str] | None = None) -> list[Path]:

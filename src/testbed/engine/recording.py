@@ -13,8 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from testbed import __version__
 from testbed.data import writing
 from testbed.data.content import sum_of
+from testbed.data.locate import clone
 from testbed.data.samples import fingerprint_of
 from testbed.engine.checks import attack_without_effect, counterparts, near_chance
 from testbed.engine.data_changes import choice_of
@@ -33,7 +35,7 @@ from testbed.store.find import EVERY, find, find_one, numbers
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
 from testbed.store.write import add_eval_setting
 
-_PACKAGES = ("testbed", "torch", "torchvision", "timm", "numpy", "pillow", "scipy")
+_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow", "scipy")
 
 
 @dataclass(frozen=True)
@@ -347,17 +349,20 @@ def _declared_facts(setting: EvalSetting, runnable: EvalSetting) -> dict[str, An
 @cache
 def environment() -> dict[str, Any]:
     """Versions of what computed a result."""
-    versions = {}
+    versions = {"testbed": __version__}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return {"versions": versions, "python": platform.python_version(), "git": _git_sha(), "recorded_at": now()}
+    return {"versions": versions, "python": platform.python_version(), "git": git_commit(), "recorded_at": now()}
 
 
-def _git_sha() -> str | None:
-    here = Path(__file__).parent
+def git_commit() -> str | None:
+    """The commit of the clone that computes; None for an installed package, which may lie in a clone of anything."""
+    here = clone()
+    if here is None:
+        return None
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=here, capture_output=True, text=True

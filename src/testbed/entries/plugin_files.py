@@ -7,6 +7,7 @@ import re
 import traceback
 from pathlib import Path
 
+from testbed.data.locate import clone, home
 from testbed.data.regular import regular
 from testbed.errors import TestbedError
 
@@ -20,9 +21,15 @@ _HELPERS = ("model_base", "eval_setting_base", "eval_setting_subsample", "image_
 
 
 def default_folder() -> Path:
-    """The registry beside this package's source tree, or ./registry."""
-    beside = Path(__file__).resolve().parents[3] / "registry"
-    return beside if beside.is_dir() else Path("registry")
+    """The registry that comes with the program."""
+    return home("registry")
+
+
+def own_folder() -> Path | None:
+    """The folder `registry` of the working directory, where users of an installed package keep entries; else None."""
+    # In a clone, and where an installed package is called in one, that folder is the program's own.
+    folder = Path("registry")
+    return folder if clone() is None and folder.is_dir() and not Path("src", "testbed").is_dir() else None
 
 
 def mentions(path: Path, name: str) -> bool:

@@ -34,6 +34,7 @@ from testbed.entries.plugin_files import (
     mentions,
     misplaced_files,
     one_line,
+    own_folder,
     plug_in_files,
     why_unavailable,
 )
@@ -353,10 +354,10 @@ def metadata(origin: str, name: str) -> Any:
 
 
 def registry_folders(extra: Sequence[str] = ()) -> list[Path]:
-    """The default folder, those of TESTBED_REGISTRY (separated like PATH), those of --registry."""
+    """The program's, the user's own, those of TESTBED_REGISTRY (separated like PATH), those of --registry."""
     named = os.environ.get(REGISTRY_VARIABLE, "").split(os.pathsep)
-    paths = [default_folder(), *(Path(p) for p in (*named, *extra) if p)]
-    return list(dict.fromkeys(p.resolve() for p in paths))
+    paths = [default_folder(), own_folder(), *(Path(p) for p in (*named, *extra) if p)]
+    return list(dict.fromkeys(p.resolve() for p in paths if p is not None))
 
 
 def load_registry(extra: Sequence[str] = (), parts: Sequence[str] = PARTS) -> Registry:
