@@ -111,7 +111,9 @@ class NamedCommands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            near = near_names(name, self.list_commands(ctx)) or f"; {ctx.command_path} --help lists them"
+            flag = [f"--{name}"] if any(f"--{name}" in p.opts for p in self.params) else []
+            near = near_names(f"--{name}", flag) or near_names(name, self.list_commands(ctx))
+            near = near or f"; {ctx.command_path} --help lists them"
             ctx.fail(f"no sub-command '{name}'{near}")
         return super().resolve_command(ctx, args)
 
