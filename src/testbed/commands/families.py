@@ -20,10 +20,10 @@ def families(settings: Iterable[str]) -> dict[str, list[str]]:
     A family is two or more severities of one corruption (`digits.contrast.1-5`), or numbered sets
     (`digits-meta-00 to 09`). Any other setting is a family of its own.
     """
-    found: dict[tuple[str, ...], list[str]] = {}
+    members_of: dict[tuple[str, ...], list[str]] = {}
     for name in dict.fromkeys(settings):
-        found.setdefault(_family(name), []).append(name)
-    return {members[0] if len(members) == 1 else _label(members): members for members in found.values()}
+        members_of.setdefault(_family(name), []).append(name)
+    return {members[0] if len(members) == 1 else _label(members): members for members in members_of.values()}
 
 
 def _family(name: str) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def _family(name: str) -> tuple[str, ...]:
 
 def _label(members: Sequence[str]) -> str:
     if match := SEVERITY.fullmatch(members[0]):
-        severities = sorted(found["severity"] for name in members if (found := SEVERITY.fullmatch(name)))
+        severities = sorted(parts["severity"] for name in members if (parts := SEVERITY.fullmatch(name)))
         gapless = len(severities) == int(severities[-1]) - int(severities[0]) + 1
         told = f"{severities[0]}-{severities[-1]}" if gapless and len(severities) > 2 else ",".join(severities)
         return f"{match['base']}.{match['corruption']}.{told}{match['suffix'] or ''}"

@@ -78,8 +78,8 @@ def _folded_members(context: Context, stored: StoredGroup) -> str:
     from testbed.store.evaluation import OWN
     from testbed.store.find import numbers
 
-    found = numbers(context.store, [stored.model], stored.members, variant=stored.variant, source=OWN)
-    return results_table(found, shutil.get_terminal_size((160, 24)).columns, more=_MORE)
+    rows = numbers(context.store, [stored.model], stored.members, variant=stored.variant, source=OWN)
+    return results_table(rows, shutil.get_terminal_size((160, 24)).columns, more=_MORE)
 
 
 def _other_settings(context: Context, model: str) -> str:

@@ -50,10 +50,10 @@ def _by_heading(rows: Sequence[Number]) -> dict[str, list[Number]]:
     for row in rows:
         first.setdefault((row.eval_setting, row.model), row)
     headings = dict.fromkeys(_heading(r) for r in first.values() if r.metric != NO_LABELS)
-    found: dict[str, list[Number]] = {heading: [] for heading in headings}
-    for row in first.values() if found else ():
-        found[next(iter(found)) if row.metric == NO_LABELS else _heading(row)].append(row)
-    return found
+    under: dict[str, list[Number]] = {heading: [] for heading in headings}
+    for row in first.values() if under else ():
+        under[next(iter(under)) if row.metric == NO_LABELS else _heading(row)].append(row)
+    return under
 
 
 def _heading(row: Number) -> str:
@@ -74,9 +74,9 @@ class _Grid:
         settings = list(dict.fromkeys(r.eval_setting for r in self.rows))
         self.families = families(settings) if len(settings) > MOST_LINES else {name: [name] for name in settings}
         self.folded = any(len(members) > 1 for members in self.families.values())
-        found = {(r.eval_setting, r.model): r for r in self.rows}
+        number = {(r.eval_setting, r.model): r for r in self.rows}
         self.cells = {
-            (family, model): [found[s, model] for s in members if (s, model) in found]
+            (family, model): [number[s, model] for s in members if (s, model) in number]
             for family, members in self.families.items()
             for model in self.models
         }

@@ -72,13 +72,15 @@ def _folded(models: Sequence[str], settings: Sequence[str], words: Words, width:
     def in_words(counts: Counter[str]) -> str:
         return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{n} {word}" for word, n in counts.items())
 
-    found = families(settings)
-    rows = [[name, *(in_words(counted([(m, s) for s in members])) for m in models)] for name, members in found.items()]
+    by_name = families(settings)
+    rows = [
+        [name, *(in_words(counted([(m, s) for s in members])) for m in models)] for name, members in by_name.items()
+    ]
     beginning = shared_beginning(models)
     table = text_table_under(["eval_setting", *(m.removeprefix(beginning) for m in models)], rows)
     notes = [f"Models are named without '{beginning}'."] if beginning else []
     if max(map(len, table.splitlines())) > width:
-        by_family = {name: counted([(m, s) for m in models for s in members]) for name, members in found.items()}
+        by_family = {name: counted([(m, s) for m in models for s in members]) for name, members in by_name.items()}
         others = sorted({word for counts in by_family.values() for word in counts} - set(_STATES))
         columns = [word for word in (*_STATES, *others) if any(counts[word] for counts in by_family.values())]
         lines = [[name, *(str(counts[w] or "") for w in columns)] for name, counts in by_family.items()]
@@ -101,8 +103,8 @@ def _nothing(context: Context, settings: Sequence[str]) -> StoreError:
 
 def _print_failures(every: Sequence[State], full: bool) -> None:
     for word, remedy in (("failed", ""), ("damaged", "; eval.py makes it again")):
-        found = [Failure(s.model, s.eval_setting, f"{s.error}{remedy}") for s in every if s.status == word]
-        for line in [f"{f.label}: {f.error}" for f in found] if full else cause_lines(found):
+        failures = [Failure(s.model, s.eval_setting, f"{s.error}{remedy}") for s in every if s.status == word]
+        for line in [f"{f.label}: {f.error}" for f in failures] if full else cause_lines(failures):
             click.echo(f"{word}: {line}")
 
 
