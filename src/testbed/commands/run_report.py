@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from testbed.commands.causes import Failure, cause_lines, first_names, abridged
+from testbed.commands.causes import Failure, abridged, cause_lines, first_names
 
 if TYPE_CHECKING:
     from testbed.engine.plan import Bundle, Pair, Plan
