@@ -203,3 +203,31 @@ def test_print_setting_shows_what_is_declared(db):
 
 def test_without_a_flag_it_shows_the_help(db):
     assert "--print-eval MODEL SETTING" in db()
+
+
+def test_status_that_has_no_room_counts_pairs_and_full_lists_them(db, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    told = db("--status")
+    assert "Numbers of pairs, of 3 models." in told
+    rows = {line.split()[0]: line.split()[1:] for line in told.splitlines() if line.startswith("tiny")}
+    # tiny_raises failed on both; only tiny_a has been run on tiny.noise, in part.
+    assert rows == {"tiny": ["2", "1"], "tiny-even": ["2", "1"], "tiny.noise": ["2", "1"]}
+    assert told.splitlines()[0].split() == ["eval_setting", "done", "failed", "missing", "limit=20"]
+    every = db("--status", "--full").splitlines()
+    assert every[2].split() == ["tiny_a", "tiny", "done"]
+    assert len([line for line in every if line.startswith("tiny_")]) == 9
+
+
+def test_group_without_an_aggregate_shows_the_mean_of_its_members(db, tmp_path):
+    folder = tmp_path / "mine" / "eval_settings"
+    folder.mkdir(parents=True)
+    (folder / "both.py").write_text(
+        "from testbed import registry\nregistry.add_group('both', ['tiny', 'tiny-even'])\n", encoding="utf-8"
+    )
+    told = db("--print-group", "tiny_a", "both", "--registry", "mine")
+    values = {
+        setting: json.loads(db("--print-eval", "tiny_a", setting, "--format", "json"))[0]["value"]
+        for setting in ("tiny", "tiny-even")
+    }
+    shown = next(line for line in told.splitlines() if line.startswith("mean_top1"))
+    assert float(shown.split()[1]) == pytest.approx(sum(values.values()) / 2, abs=0.01)

@@ -52,6 +52,16 @@ def test_dry_run_tells_which_models_are_prepared_together(invoke):
     assert "prepared once for 4 models (tiny_a, tiny_b, tiny_slow and 1 more): tiny, tiny.noise\n" in told
 
 
+def test_dry_run_of_many_pairs_fits_a_screen_and_groups_what_cannot_run(invoke):
+    told = invoke(
+        "--models", "digits_cnn", "resnet50", "--eval-settings", "digits-demo", "imagenet-c-in-memory", "--dry-run"
+    ).output
+    assert len(told.splitlines()) < 60
+    assert "digits.contrast.1-5" in told
+    assert "190 pairs (digits_cnn, resnet50 on imagenet-c." in told
+    assert told.count("dataset 'val' not found") == 1
+
+
 def test_dry_run_says_why_a_stored_result_is_made_again(invoke, tmp_path):
     tiny.run(tmp_path / "results", ["tiny_a"], ["tiny"], logits_dtype="float16")
     told = invoke("--models", "tiny_a", "--eval-settings", "tiny", "--dry-run").output

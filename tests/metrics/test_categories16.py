@@ -30,12 +30,12 @@ def test_mapping_has_the_published_sizes_and_no_class_twice():
         ("n02690373", "airplane"),  # airliner
         ("n02132136", "bear"),
         ("n03792782", "bicycle"),
-        ("n04612504", "boat"),  # yawl, which the brief leaves out
+        ("n04612504", "boat"),  # yawl, which some lists leave out
         ("n04560804", "bottle"),  # water jug, likewise
         ("n03770679", "truck"),  # minivan
         ("n03983396", "bottle"),  # pop bottle
         ("n04111531", "oven"),  # rotisserie, the only one
-        ("n01514668", None),  # cock, which the brief counts as a bird
+        ("n01514668", None),  # cock, which some lists count as a bird
         ("n02981792", None),  # catamaran
         ("n02930766", None),  # cab
         ("n04442312", None),  # toaster

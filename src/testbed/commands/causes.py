@@ -23,7 +23,7 @@ class Failure(NamedTuple):
         return f"{self.model} on {self.eval_setting}"
 
 
-def shortened(error: str) -> str:
+def abridged(error: str) -> str:
     """The beginning of an error that is too long to be read."""
     text = " ".join(error.split())
     left = len(text) - _MOST_CHARACTERS
@@ -38,10 +38,10 @@ def cause_lines(failures: Iterable[Failure]) -> list[str]:
     told = []
     for reasons in by_cause.values():
         if len(reasons) <= _NAMED:
-            told += [f"{_pairs(alike)}: {shortened(reason)}" for reason, alike in reasons.items()]
+            told += [f"{_pairs(alike)}: {abridged(reason)}" for reason, alike in reasons.items()]
             continue
         first, *others = reasons
-        told.append(f"{_pairs([f for alike in reasons.values() for f in alike])}: {shortened(first)}")
+        told.append(f"{_pairs([f for alike in reasons.values() for f in alike])}: {abridged(first)}")
         names = [name for name in dict.fromkeys(map(_subject, others)) if name and name != _subject(first)]
         told.append(f"  likewise {first_names(names)}" if names else f"  and {len(others):,} more of this kind")
     return told

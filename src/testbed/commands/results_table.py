@@ -50,10 +50,10 @@ def _by_heading(rows: Sequence[Number]) -> dict[str, list[Number]]:
     for row in rows:
         first.setdefault((row.eval_setting, row.model), row)
     headings = dict.fromkeys(_heading(r) for r in first.values() if r.metric != NO_LABELS)
-    found: dict[str, list[Number]] = {heading: [] for heading in headings}
-    for row in first.values() if found else ():
-        found[next(iter(found)) if row.metric == NO_LABELS else _heading(row)].append(row)
-    return found
+    under: dict[str, list[Number]] = {heading: [] for heading in headings}
+    for row in first.values() if under else ():
+        under[next(iter(under)) if row.metric == NO_LABELS else _heading(row)].append(row)
+    return under
 
 
 def _heading(row: Number) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from testbed.commands.causes import Failure, cause_lines, first_names, shortened
+from testbed.commands.causes import Failure, abridged, cause_lines, first_names
 
 if TYPE_CHECKING:
     from testbed.engine.plan import Bundle, Pair, Plan
@@ -59,7 +59,7 @@ def _plan_table(pairs: Sequence[Pair], full: bool) -> str:
     family = {s: name for name, members in families(p.setting.name for p in pairs).items() for s in members}
     grouped: dict[tuple[str, str], list[Pair]] = {}
     for pair in pairs:
-        grouped.setdefault((family[pair.setting.name], shortened(state(pair))), []).append(pair)
+        grouped.setdefault((family[pair.setting.name], abridged(state(pair))), []).append(pair)
     lines = [[name, f"{len(alike):,}", images(alike), word] for (name, word), alike in grouped.items()]
     table = text_table(lines[:MOST_LINES], ["eval setting", "pairs", "images", "state"])
     more = f"... and {len(lines) - MOST_LINES:,} lines more" if len(lines) > MOST_LINES else ""
