@@ -195,3 +195,12 @@ def test_commands_that_compute_nothing_load_nothing_heavy(tmp_path, monkeypatch,
     loaded = imported_by(*(tmp_path / "results.db" if w == "DB" else w for w in words))
     heavy = {"torch", "torchvision", "timm", "pandas", "matplotlib", "scipy", "sklearn", "sqlalchemy", "PIL"}
     assert loaded & heavy <= allowed
+
+
+def test_wrong_name_makes_no_database(tmp_path):
+    told = tiny.script(
+        "eval.py", "--models", "tiny_x", "--eval-settings", "tiny", "--db", "new/results.db", cwd=tmp_path
+    )
+    assert told.returncode != 0
+    assert "no model, group or tag 'tiny_x'" in told.stderr
+    assert not (tmp_path / "new").exists()

@@ -239,6 +239,9 @@ def main(
     entries = load_registry(registry)
     for line in entries.problems():
         click.echo(f"registry: {line}", err=True)
+    # Wrong names are told before a database is made.
+    entries.expand_models(models)
+    entries.expand_eval_settings(eval_settings)
     with _store(db, no_db, dry_run) as store:
         run = RunOptions(
             data_roots=tuple(str(r) for r in data_roots(data_root)),
