@@ -27,7 +27,7 @@ STEPS = (
 
 @click.command(context_settings=CONTEXT_SETTINGS)
 def main() -> None:
-    """Evaluate seven digit classifiers on 51 settings, show tables and figures, estimate accuracy without labels.
+    """Evaluate seven digit classifiers on 41 settings, show tables and figures, estimate accuracy without labels.
 
     Each command is shown before it is run. Everything goes into ./results; nothing is downloaded.
     """
