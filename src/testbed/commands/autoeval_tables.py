@@ -18,6 +18,7 @@ from testbed.studies.labelfree.report import (
     error_details,
     error_tables,
     estimate_rows,
+    legend,
     models_table,
     recommended_table,
     sets_table,
@@ -74,7 +75,15 @@ def formatted_answer(answer: Answer, remarks: list[str], style: str, summary: bo
     if style == "json":
         details = error_details(answer.estimates)
         first = [vars(one) for one in recommended(answer.estimates)]
-        return json.dumps({"recommended": first, "estimates": rows, "errors": details, "remarks": remarks}, indent=1)
+        return json.dumps(
+            {
+                "recommended": first,
+                "estimates": rows,
+                "errors": details,
+                "remarks": [*legend(answer.estimates), *remarks],
+            },
+            indent=1,
+        )
     tables, remarks = error_tables(answer.estimates), remarks + without_columns(answer.estimates)
     if style in ("markdown", "latex"):
         return _marked_up(tables, style, remarks)
@@ -86,8 +95,9 @@ def _text(answer: Answer, tables: list[ErrorTable], remarks: list[str], summary:
     if summary:
         tables = tables[-1:]  # over all models, without the groups of each
     parts += [f"{table.title}\n\n{text_table_under(*_cells(table))}" for table in tables]
-    if remarks:
-        parts.append("\n".join(remarks))
+    lines = remarks if summary else [*legend(answer.estimates), *remarks]
+    if lines:
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 

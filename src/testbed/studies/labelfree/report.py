@@ -154,13 +154,16 @@ def recommended_table(answers: Sequence[Recommended]) -> tuple[list[list[str]], 
     return rows, [*(["model"] if several else []), "eval setting", "true", "estimate", "range", "by"]
 
 
+def legend(estimates: Sequence[SetEstimate]) -> list[str]:
+    """What the recommended estimates and the marks in tables of single sets mean."""
+    far = ["! is far from the other methods on that set"] if standing_alone(estimates) else []
+    return [*in_words(recommended(estimates)), *far]
+
+
 def remarks(estimates: Sequence[SetEstimate], class_prior: str | tuple[float, ...] = "source") -> list[str]:
     """What the numbers assume, and where they should not be trusted."""
     shares = {"source": "the source's", "uniform": "uniform"}.get(str(class_prior), "the given")
-    lines = in_words(recommended(estimates))
-    if standing_alone(estimates):
-        lines.append("! is far from the other methods on that set")
-    lines += _extrapolation([e for e in estimates if e.kind == "score"])
+    lines = _extrapolation([e for e in estimates if e.kind == "score"])
     lines += _score_lines([e for e in estimates if e.kind == "score"])
     used = dict.fromkeys(e.method for e in estimates)
     assumptions = [(name, note) for name in used if name in METHODS for note in METHODS[name].notes]
