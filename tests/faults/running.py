@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import tiny
@@ -51,6 +52,20 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] |
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def put_to_sleep(process: subprocess.Popen[str], folder: Path) -> None:
+    """Stop a run between two writes: one that is stopped in the middle of a write keeps SQLite's lock while it sleeps."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: state(process.pid) == "T")
+        with closing(sqlite3.connect(folder / "results.db", timeout=0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:  # locked, perhaps by this run
+                process.send_signal(signal.SIGCONT)
         time.sleep(0.02)
 
 

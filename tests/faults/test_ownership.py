@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tiny
-from faults.running import parts, running, told_at_end, wait_until
+from faults.running import parts, put_to_sleep, running, told_at_end, wait_until
 from stored_results import claim, completed, evaluations
 from testbed.data import writing
 from testbed.engine import dispatch, recording, worker
@@ -54,7 +54,7 @@ def test_run_that_slept_leaves_a_pair_that_was_taken_over_to_the_other(tmp_path,
     """Only the parent sleeps: its worker finishes what it has in hand, and writes that late."""
     with running(tmp_path, "tiny_slow", "tiny tiny.noise") as sleeper:
         wait_until(lambda: len(parts(tmp_path, "tiny")) >= 3, sleeper)
-        sleeper.send_signal(signal.SIGSTOP)
+        put_to_sleep(sleeper, tmp_path)
         store = open_store(str(tmp_path / "results.db"))
         (place,) = {part.parent for part in parts(tmp_path, "tiny")}
         fall_silent(store)
@@ -76,7 +76,7 @@ def test_run_that_slept_leaves_a_pair_that_was_taken_over_to_the_other(tmp_path,
 def test_run_that_slept_takes_its_pair_back_when_the_other_died(tmp_path, undisturbed):
     with running(tmp_path, "tiny_slow", "tiny") as sleeper:
         wait_until(lambda: len(parts(tmp_path, "tiny")) >= 2, sleeper)
-        sleeper.send_signal(signal.SIGSTOP)
+        put_to_sleep(sleeper, tmp_path)
         store = open_store(str(tmp_path / "results.db"))
         (place,) = {part.parent for part in parts(tmp_path, "tiny")}
         fall_silent(store)
