@@ -56,7 +56,7 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] |
 
 
 def put_to_sleep(process: subprocess.Popen[str], folder: Path) -> None:
-    """Stop a run between two writes: one that is stopped in the middle of a write keeps SQLite's lock while it sleeps."""
+    """Stop a run between two writes: one stopped in the middle of a write keeps SQLite's lock while it sleeps."""
     while True:
         process.send_signal(signal.SIGSTOP)
         wait_until(lambda: state(process.pid) == "T")
