@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from testbed.data.images import read_rgb
+from testbed.data.folders import StandardDataset
+from testbed.data.images import decode_rgb, file_state, packed_samples, read_rgb
 from testbed.errors import ImageError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
@@ -37,3 +38,25 @@ def test_what_is_no_picture_is_named(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(ImageError, match=r"^unreadable image .*/picture\.png"):
         read_rgb(path)
+
+
+def test_packed_pictures_are_the_data_that_a_folder_of_them_is(tmp_path):
+    for name in ("a/1.png", "b/2.png"):
+        (tmp_path / name).parent.mkdir()
+        Image.fromarray(PIXELS).convert("L").save(tmp_path / name)
+    folder = StandardDataset(path=tmp_path).open([])
+    pictures = [(tmp_path / name).read_bytes() for name in folder.ids]
+    pack = tmp_path / "pack"
+    pack.write_bytes(b"".join(pictures))
+    packed = packed_samples(
+        folder.ids, folder.targets, [len(p) for p in pictures], pictures.__getitem__, {pack: file_state(pack)}
+    )
+    assert packed.fingerprint == folder.fingerprint
+    assert packed.cache_salt != folder.cache_salt
+    assert [packed.load(i).tobytes() for i in (0, 1)] == [folder.load(i).tobytes() for i in (0, 1)]
+
+
+@pytest.mark.parametrize("data", [b"", b"GIF? no"])
+def test_bytes_that_are_no_picture_are_named(data):
+    with pytest.raises(ImageError, match=r"^unreadable image 7\.jpg in some\.tar: expected one of JPEG, "):
+        decode_rgb(data, "7.jpg in some.tar")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,25 +52,35 @@ def read_rgb(path: Path) -> Any:
 
     It is fully decoded here, so that the error of a truncated file can name the file.
     """
+    return _decoded(lambda: regular(path), str(path))
+
+
+def decode_rgb(data: bytes, where: str) -> Any:
+    """The same of a picture whose bytes are at hand, such as a member of an archive; errors name `where`."""
+    return _decoded(lambda: BytesIO(data), where)
+
+
+def _decoded(source: Callable[[], Path | BytesIO], where: str) -> Any:
     try:
-        with _opened(path) as image:
+        with _opened(source()) as image:
             return _eight_bits(image).convert("RGB")
     except MemoryError as error:
         # No ImageError: such are skipped by --skip-bad-images, and this picture may be good.
-        raise DataError(f"not enough memory to read {path}") from error
+        raise DataError(f"not enough memory to read {where}") from error
     except Exception as error:  # Pillow raises many kinds, from OSError to struct.error
         if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
-            raise DataError(f"{path} cannot be read: {error.strerror}") from error
-        raise ImageError(f"unreadable image {path}: {_in_one_line(error)}") from error
+            raise DataError(f"{where} cannot be read: {error.strerror}") from error
+        raise ImageError(f"unreadable image {where}: {_in_one_line(error)}") from error
 
 
-def _opened(path: Path) -> Any:
+def _opened(source: Path | BytesIO) -> Any:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        return Image.open(regular(path), formats=FORMATS)
+        return Image.open(source, formats=FORMATS)
     except UnidentifiedImageError:
-        came = "another kind of file" if path.stat().st_size else "an empty file"
+        size = source.stat().st_size if isinstance(source, Path) else source.getbuffer().nbytes
+        came = "another kind of file" if size else "an empty file"
         raise ImageError(f"expected one of {', '.join(FORMATS)}, got {came}") from None
 
 
@@ -145,5 +156,39 @@ def picture_samples(
         cache_salt=f"{place}:{fingerprint_of(numbers.tobytes())}",
         newest_ns=int(numbers[:, 1].max(initial=0)),
         read=lambda index: regular(root / ids[index]).read_bytes(),
+        left_out=left_out,
+    )
+
+
+def packed_samples(
+    ids: Sequence[str],
+    targets: np.ndarray,
+    sizes: Sequence[int],
+    read: Callable[[int], bytes],
+    files: Mapping[Path, FileState],
+    label_space: str = "own",
+    num_classes: int | None = None,
+    folders_are_classes: bool = False,
+    left_out: str = "",
+) -> Samples:
+    """The Samples of pictures that lie in other files: archives, shards, tables.
+
+    `sizes` are those of the encoded pictures, in bytes; `read` gives the bytes of one, and must be safe to call from
+    several threads and after a fork; `files` are what holds them. Pictures with the same ids, labels and sizes have
+    the same fingerprint as a folder of them.
+    """
+    states = [(str(path.resolve()), *state) for path, state in files.items()]
+    place = next(iter(files))
+    return Samples(
+        ids=ids,
+        targets=targets,
+        load=lambda index: decode_rgb(read(index), f"{ids[index]} in {place if len(files) == 1 else place.parent}"),
+        fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.asarray(sizes, dtype=np.int64).tobytes()),
+        label_space=label_space,
+        num_classes=num_classes,
+        folders_are_classes=folders_are_classes,
+        cache_salt=f"{place.resolve()}:{fingerprint_of(repr(states))}",
+        newest_ns=max(state.modified_ns for state in files.values()),
+        read=read,
         left_out=left_out,
     )
