@@ -78,7 +78,7 @@ def test_while_another_run_lives_on_the_database_unknown_writers_are_left_alone(
     other.begin_run()
     with running.writing() as connection:  # on another machine, and heard of a moment ago
         this = schema.runs.c.id == other.run_id
-        connection.execute(schema.runs.update().where(this).values(host="elsewhere", heartbeat_at=time.time()))
+        connection.execute(schema.runs.update().where(this).values(machine="elsewher", heartbeat_at=time.time()))
     assert sweep(running) == [] and left.exists()
     with running.writing() as connection:
         connection.execute(schema.runs.update().where(this).values(heartbeat_at=time.time() - 3600))

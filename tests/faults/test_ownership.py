@@ -15,7 +15,8 @@ from stored_results import claim, completed, evaluations
 from testbed.data import writing
 from testbed.engine import dispatch, recording, worker
 from testbed.store import files, schema
-from testbed.store.database import STALE_AFTER_S, Store
+from testbed.store.database import Store
+from testbed.store.leases import STALE_AFTER_S
 from testbed.store.manage import verify
 from testbed.store.opening import open_store
 

@@ -12,8 +12,9 @@ import sqlalchemy as sa
 
 from stored_results import add, again, chunk, claim, completed, evaluations, results
 from testbed.metrics.estimate import ACCURACY, Estimate
-from testbed.store import schema
-from testbed.store.database import STALE_AFTER_S, Busy
+from testbed.store import leases, schema
+from testbed.store.database import Busy
+from testbed.store.leases import STALE_AFTER_S
 
 
 def change_run(store, run_id, **values):
@@ -64,7 +65,7 @@ def test_pair_of_a_dead_run_is_taken_over_with_its_chunks(store, other, how, sil
     if how == "its process is gone":
         values["pid"] = dead_pid()
     if "another machine" in how:
-        values.update(host="elsewhere", pid=dead_pid())
+        values.update(host="elsewhere", machine="elsewher", pid=dead_pid())
     change_run(store, other.run_id, **values)
     if how == "it has ended":
         other.end_run()
@@ -89,18 +90,53 @@ def test_pair_that_failed_may_be_tried_again_while_the_run_goes_on(store, other)
     assert (taken.evaluation_id, taken.done) == (held.evaluation_id, ((2, 4),))
 
 
-def test_heartbeat_is_written_at_most_every_few_seconds(store):
+def heard_of(store, run_id):
+    with store.reading() as connection:
+        return connection.execute(sa.select(schema.runs.c.heartbeat_at).where(schema.runs.c.id == run_id)).scalar_one()
+
+
+def test_a_heartbeat_is_the_time_of_the_database_to_the_millisecond(store, monkeypatch):
+    """Whatever this machine's clock says."""
+    store.begin_run()
+    real = time.time()
+    monkeypatch.setattr(time, "time", lambda: real - 7200)
+    change_run(store, store.run_id, heartbeat_at=1.0)
+    store.heartbeat()
+    assert abs(heard_of(store, store.run_id) - real) < 30  # in single precision it would be a minute off
+    assert heard_of(store, store.run_id) % 1 != 0
+    assert store.living_runs() == {store.run_id}
+
+
+def test_a_run_at_work_is_heard_of_while_its_main_thread_does_something_else(store, monkeypatch):
+    monkeypatch.setattr(leases, "HEARTBEAT_S", 0.01)
     store.begin_run()
     change_run(store, store.run_id, heartbeat_at=1.0)
-    store.heartbeat()
-    store.heartbeat()
-    with store.reading() as connection:
-        beat = connection.execute(sa.select(schema.runs.c.heartbeat_at)).scalar_one()
-    assert time.time() - beat < 5  # and not rounded to single precision
+    with store.at_work():
+        deadline = time.monotonic() + 60
+        while heard_of(store, store.run_id) == 1.0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     change_run(store, store.run_id, heartbeat_at=1.0)
-    store.heartbeat()
-    with store.reading() as connection:
-        assert connection.execute(sa.select(schema.runs.c.heartbeat_at)).scalar_one() == 1.0
+    time.sleep(0.1)
+    assert heard_of(store, store.run_id) == 1.0  # it has ended
+
+
+def test_a_process_of_another_machine_with_the_same_name_is_not_asked_for(store, other):
+    """As of two containers: both are called alike, and their processes have the same few numbers."""
+    change_run(store, other.run_id, machine="elsewher", pid=dead_pid())
+    with pytest.raises(Busy):
+        claim(store)
+    change_run(store, other.run_id, machine=None)  # of an older program
+    with pytest.raises(Busy):
+        claim(store)
+
+
+def test_a_result_that_is_written_again_after_its_answer_was_lost_stands_once(store):
+    store.begin_run()
+    held = claim(store)
+    for _ in range(2):
+        assert store.complete(held.evaluation_id, {"top1": Estimate(50.0)}) == []
+    assert [(e.status, e.id) for e in evaluations(store)] == [("completed", held.evaluation_id)]
 
 
 @pytest.mark.parametrize(

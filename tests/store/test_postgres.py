@@ -1,20 +1,14 @@
-"""Claims, results, removal and concurrency again on a throw-away PostgreSQL server, which root may not run itself."""
+"""Claims, results, removal and concurrency again on a throw-away PostgreSQL server."""
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from postgres_server import serving
 from store.test_claims import *  # noqa: F403
 from store.test_estimates import (  # noqa: F401
     test_a_database_of_the_first_schema_gets_the_table_and_keeps_its_results,
@@ -47,84 +41,12 @@ from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.opening import open_store
 
-psycopg = pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
-
-# In names that people sort: what SQLite and Python put last, English puts in between.
-ENGLISH = ["--locale-provider=icu", "--icu-locale=en-US"]
-
-
-def program(name: str) -> str:
-    found = shutil.which(name) or max(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), default=None)
-    if found is None:
-        pytest.skip(f"no PostgreSQL here: {name} is not found")
-    return found
-
-
-def somebody_else() -> dict[str, object]:
-    """How to start a process as a user without rights; nothing where we are not root."""
-    if os.geteuid() != 0:
-        return {}
-    for name in ("postgres", "nobody"):
-        try:
-            user = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    pytest.skip("PostgreSQL refuses root, and there is neither a user postgres nor nobody")
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """The URL of an empty server that listens on a socket in a folder of its own."""
-    initdb, postgres = program("initdb"), program("postgres")
-    folder = Path(tempfile.mkdtemp(prefix="testbed-pg-"))  # short, as a socket must be, and open to its user
-    who = somebody_else()
-    how: dict[str, object] = {**who, "cwd": folder, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    process = None
-    try:
-        if who:
-            os.chown(folder, int(str(who["user"])), int(str(who["group"])))
-        base = [initdb, "-D", str(folder / "data"), "-U", "testbed", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        for locale in (ENGLISH, ["--locale=C"]):
-            made = subprocess.run([*base, *locale], text=True, **how)  # type: ignore[call-overload]
-            if made.returncode == 0:
-                break
-        else:
-            pytest.skip(f"initdb failed: {made.stdout.strip().splitlines()[-1]}")
-        command = [
-            postgres,
-            "-D",
-            str(folder / "data"),
-            "-k",
-            str(folder),
-            "-c",
-            "listen_addresses=",
-            "-c",
-            "fsync=off",
-        ]
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(command, **{**how, "stdout": log, "stderr": log})  # type: ignore[call-overload]
-        url = f"postgresql+psycopg://testbed@/postgres?host={folder}"
-        wait_for(url, process, folder / "log")
-        yield url
-    finally:
-        if process is not None:
-            process.send_signal(signal.SIGQUIT)  # at once: nothing is to be kept
-            process.wait(30)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    engine = sa.create_engine(url)
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            with engine.connect():
-                return
-        except sa.exc.OperationalError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.skip(f"the PostgreSQL server does not start: {log.read_text()[-300:]}")
-            time.sleep(0.05)
+    """The URL of an empty server."""
+    with serving() as running:
+        yield running.url
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,14 @@ def write_aside(path: Path, write: Callable[[Path], None], make_folder: bool = T
 
 @cache
 def this_machine() -> str:
-    """Eight digits that tell this machine from others that share a folder with it."""
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+    """Eight digits that tell this machine from others that share a folder or a database with it.
+
+    Containers often have one name for all, and their processes the same few numbers.
+    """
+    facts = [socket.gethostname()]
+    with suppress(OSError):  # Linux tells which start of which kernel this is, and whose processes are seen
+        facts += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]
 
 
 def aside_written_by(name: str) -> tuple[str, int] | None:

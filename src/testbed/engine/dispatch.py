@@ -122,7 +122,6 @@ class Dispatcher:
             if parent is None or parent.action == "done":
                 self._derive(pair)
         while self._to_begin or self._underway or self._whole or self._busy:
-            self._recorder.store.heartbeat()
             self._hand_out()
             if self._whole:  # one at a time: the workers are heard in between
                 self._finish(self._whole.popleft())

@@ -71,7 +71,9 @@ def run_evaluations(
         with (
             closing(_pool(plan, registry, options, devices, inline)) as pool,
             closing(_progress(plan, [m.label for m in pool.members], quiet, log)) as progress,
+            store.at_work(),
         ):
+            store.tell = progress.note
             dispatcher = Dispatcher(plan, pool, Recorder(store, registry, options), progress, overwrite)
             report.outcome = dispatcher.outcome
             dispatcher.run()

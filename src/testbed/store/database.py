@@ -6,10 +6,9 @@ import math
 import os
 import socket
 import sys
-import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,15 +16,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from testbed.data.writing import this_machine
 from testbed.entries.checks import MOST_LETTERS_OF_A_METRIC, check_text, shortened
 from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
-from testbed.store import schema
+from testbed.store import leases, schema
 from testbed.store.masking import MASK, masked, masked_command
+from testbed.store.transactions import Database, ServerAway, repeated
 
-HEARTBEAT_S = 5.0
 METRIC = "metrics_fn"  # among the functions whose digests a result keeps
-STALE_AFTER_S = 60.0  # a run on another machine that has been silent this long is taken for dead
+SERVER_PATIENCE_S = 300.0  # how long a run waits for a database server that is away
 
 
 def now() -> str:
@@ -65,53 +65,32 @@ class TakenOver(Busy):
     """Another run has taken the pair over while this one slept: nothing about it is this run's to write any more."""
 
 
-class Store:
+class Store(Database):
     """A results database and the folder its logits files lie in."""
 
     def __init__(self, engine: sa.Engine, folder: Path, where: str, read_only: bool = False) -> None:
-        self.engine = engine
+        super().__init__(engine, where, read_only)
         self.folder = folder
-        self.where = where
-        self.read_only = read_only
         self.run_id: str | None = None
-        self._last_beat = -math.inf
-
-    @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        try:
-            with self.engine.connect() as connection:
-                yield connection
-        except sa.exc.DatabaseError as error:  # a damaged file, a server that is gone
-            raise StoreError(f"{self.where} cannot be read: {reason(error)}") from error
-
-    @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
-        if self.read_only:
-            raise StoreError(
-                f"{self.where} is read-only: expected a file and a folder that you may write; copy the folder, or name "
-                "another database with --db"
-            )
-        try:
-            with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
-                yield connection
-        except (sa.exc.OperationalError, sa.exc.InternalError, sa.exc.ProgrammingError, sa.exc.DataError) as error:
-            # Locked, full, without the right to write, a text that it does not take.
-            raise StoreError(f"{self.where} cannot be written: {reason(error)}") from error
 
     # ---- runs --------------------------------------------------------------------------------------------
 
     def begin_run(self) -> None:
         self.run_id = uuid.uuid4().hex
-        row = dict(
+        self._enter_run(
             id=self.run_id,
             host=socket.gethostname(),
+            machine=this_machine(),
             pid=os.getpid(),
             command=masked_command(sys.argv),
             started_at=now(),
-            heartbeat_at=time.time(),
         )
+
+    @repeated
+    def _enter_run(self, **row: Any) -> None:
         with self.writing() as connection:
-            connection.execute(schema.runs.insert().values(**row))
+            connection.execute(schema.runs.delete().where(schema.runs.c.id == row["id"]))  # of a try before
+            connection.execute(schema.runs.insert().values(**row, heartbeat_at=leases.clock(connection)))
 
     def mask_commands(self) -> None:
         """Take passwords out of the commands of earlier runs, which older programs stored as they were typed."""
@@ -125,22 +104,47 @@ class Store:
                 for id_, command in changed:
                     connection.execute(r.update().where(r.c.id == id_).values(command=command))
 
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Tell other runs, as long as it lasts, that this one lives; and wait for a server that is away."""
+        assert self.run_id is not None
+        self.patience_s = SERVER_PATIENCE_S
+        try:
+            with leases.telling(self.heartbeat):
+                yield
+        finally:
+            self.patience_s = 0.0
+
     def heartbeat(self) -> None:
-        """Tell other runs that this one lives; cheap enough to be called at every turn of a loop."""
-        if time.monotonic() - self._last_beat < HEARTBEAT_S:  # a clock that is set back must not silence it
-            return
-        self._last_beat = time.monotonic()
+        """Tell other runs that this one lives."""
         with self.writing() as connection:
-            update = schema.runs.update().where(schema.runs.c.id == self.run_id)
-            connection.execute(update.values(heartbeat_at=time.time()))
+            leases.renew(connection, str(self.run_id))
 
     def end_run(self) -> None:
-        with self.writing() as connection:
+        with suppress(ServerAway), self.writing() as connection:  # a run that no longer tells that it lives has ended
             update = schema.runs.update().where(schema.runs.c.id == self.run_id)
             connection.execute(update.values(ended_at=now()))
 
+    @repeated
+    def living_runs(self) -> set[str]:
+        """Ids of the runs that are at work."""
+        with self.reading() as connection:
+            return leases.living(connection)
+
+    def has_other_living_runs(self) -> bool:
+        return bool(self.living_runs() - {self.run_id})
+
+    def refuse_if_alive(self, connection: sa.Connection, run_id: str | None) -> None:
+        """Raises Busy where a run that is not this one holds the evaluation and lives."""
+        if run_id is None or run_id == self.run_id:
+            return
+        run = leases.holder(connection, run_id)
+        if run is not None:
+            raise Busy(f"under way in another run ({run['host']}, process {run['pid']})")
+
     # ---- names -------------------------------------------------------------------------------------------
 
+    @repeated
     def ensure_model(self, name: str, arch: str | None = None, tags: Sequence[str] = ()) -> int:
         """The model's row; what a run or an import knows of arch and tags is added to what is there."""
         values: dict[str, Any] = dict(arch=arch, tags=list(tags), created_at=now())
@@ -169,6 +173,7 @@ class Store:
                 "path, or a database in a file"
             )
 
+    @repeated
     def _ensure(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> int:
         self.check_length(key["name"])
         where = sa.and_(*(table.c[k] == v for k, v in key.items()))
@@ -182,6 +187,7 @@ class Store:
 
     # ---- evaluations -------------------------------------------------------------------------------------
 
+    @repeated
     def claim(
         self,
         model_id: int,
@@ -244,23 +250,6 @@ class Store:
             abandoned = left["logits_path"] if left else None
             return Claim(int(inserted[0]), work.chunk_size, (), work.logits_path, abandoned=abandoned)
 
-    def living_runs(self) -> set[str]:
-        """Ids of the runs that are at work."""
-        with self.reading() as connection:
-            runs = connection.execute(sa.select(schema.runs).where(schema.runs.c.ended_at.is_(None))).mappings()
-            return {run["id"] for run in runs if _lives(run)}
-
-    def has_other_living_runs(self) -> bool:
-        return bool(self.living_runs() - {self.run_id})
-
-    def refuse_if_alive(self, connection: sa.Connection, run_id: str | None) -> None:
-        """Raises Busy where a run that is not this one holds the evaluation and lives."""
-        if run_id is None or run_id == self.run_id:
-            return
-        run = connection.execute(sa.select(schema.runs).where(schema.runs.c.id == run_id)).mappings().first()
-        if run is not None and run["ended_at"] is None and _lives(run):
-            raise Busy(f"under way in another run ({run['host']}, process {run['pid']})")
-
     def _held(self, connection: sa.Connection, evaluation_id: int) -> Mapping[Any, Any]:
         """The row of an evaluation that this run still holds, read in the transaction that is about to change it.
 
@@ -273,17 +262,26 @@ class Store:
             raise TakenOver("taken over by another run while this one was silent")
         return row
 
+    def _is_completed_by_this_run(self, connection: sa.Connection, evaluation_id: int) -> bool:
+        """Whether an earlier try got through whose answer was lost with the server."""
+        e = schema.evaluations
+        mine = sa.select(e.c.id).where(e.c.id == evaluation_id, e.c.run_id == self.run_id, e.c.complete)
+        return connection.execute(mine).first() is not None
+
+    @repeated
     def newest_evaluation(self) -> int:
         """The highest number that an evaluation has been given; 0 where there is none."""
         with self.reading() as connection:
             return connection.execute(sa.select(sa.func.max(schema.evaluations.c.id))).scalar() or 0
 
+    @repeated
     def logits_path(self, evaluation_id: int) -> str | None:
         """Where the logits of an evaluation go, as its row has it now."""
         e = schema.evaluations
         with self.reading() as connection:
             return connection.execute(sa.select(e.c.logits_path).where(e.c.id == evaluation_id)).scalar()
 
+    @repeated
     def move_logits(self, evaluation_id: int, logits_path: str) -> None:
         """The logits of an evaluation that this run holds, and the chunks beside them, lie here from now on."""
         e = schema.evaluations
@@ -291,6 +289,7 @@ class Store:
             self._held(connection, evaluation_id)
             connection.execute(e.update().where(e.c.id == evaluation_id).values(logits_path=logits_path))
 
+    @repeated
     def record_chunk(self, evaluation_id: int, **facts: Any) -> None:
         """One finished chunk: start, stop, seconds, device, bad_rows, weights_sha256.
 
@@ -304,17 +303,20 @@ class Store:
             connection.execute(c.delete().where(c.c.evaluation_id == evaluation_id, same_rows))
             connection.execute(c.insert().values(evaluation_id=evaluation_id, **facts))
 
+    @repeated
     def forget_chunks(self, evaluation_id: int) -> None:
         """The next run of the pair begins anew."""
         with self.writing() as connection:
             self._held(connection, evaluation_id)
             connection.execute(schema.chunks.delete().where(schema.chunks.c.evaluation_id == evaluation_id))
 
+    @repeated
     def chunk_facts(self, evaluation_id: int) -> list[dict[str, Any]]:
         with self.reading() as connection:
             query = sa.select(schema.chunks).where(schema.chunks.c.evaluation_id == evaluation_id)
             return [dict(r) for r in connection.execute(query.order_by(schema.chunks.c.start)).mappings()]
 
+    @repeated
     def complete(self, evaluation_id: int, metrics: Mapping[str, Estimate], **values: Any) -> list[str]:
         """One transaction: the earlier result of the pair goes, this one stands with all its metrics.
 
@@ -322,6 +324,8 @@ class Store:
         """
         e = schema.evaluations
         with self.writing() as connection:
+            if self._is_completed_by_this_run(connection, evaluation_id):
+                return []
             row = self._held(connection, evaluation_id)
             earlier = sa.and_(
                 e.c.model_id == row["model_id"],
@@ -338,6 +342,7 @@ class Store:
             self._replace_metrics(connection, evaluation_id, metrics)
         return [path for path in orphans if path]
 
+    @repeated
     def replace_metrics(self, evaluation_id: int, metrics: Mapping[str, Estimate], digest: str | None = None) -> None:
         """Other numbers for an evaluation, by the metrics function of that digest."""
         e = schema.evaluations
@@ -371,6 +376,7 @@ class Store:
         if rows:
             connection.execute(table.insert(), rows)
 
+    @repeated
     def fail(self, evaluation_id: int, error: str) -> None:
         e = schema.evaluations
         with self.writing() as connection:
@@ -380,6 +386,7 @@ class Store:
             values = dict(status="failed", error=told, finished_at=now())
             connection.execute(e.update().where(e.c.id == evaluation_id).values(**values))
 
+    @repeated
     def clear_failures(self, pairs: Collection[tuple[str, str, int]], variant: str) -> None:
         """Remove failures that stand beside the finished result of the same pair (model, setting, version).
 
@@ -414,26 +421,3 @@ def _same_functions(before: Mapping[str, str] | None, today: Mapping[str, str]) 
 def _number(value: Any) -> float | None:
     """A plain float for every driver; what is not a number is NULL, which is all SQLite has for it."""
     return None if value is None or math.isnan(value) else float(value)
-
-
-def process_lives(pid: int) -> bool:
-    """Whether a process of this machine is there."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _lives(run: Mapping[Any, Any]) -> bool:
-    """The one place that compares the clocks of machines: heartbeats are told in each machine's own time."""
-    if run["host"] == socket.gethostname() and not process_lives(run["pid"]):
-        return False
-    return time.time() - run["heartbeat_at"] < STALE_AFTER_S
-
-
-def reason(error: Exception) -> str:
-    """What the driver says, in one line, without SQLAlchemy's own additions and without a password."""
-    return masked(" ".join(str(getattr(error, "orig", None) or error).split()))

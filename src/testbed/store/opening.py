@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from testbed.data.locate import home
 from testbed.errors import StoreError
 from testbed.store import schema
-from testbed.store.database import Store, reason
+from testbed.store.database import Store
 from testbed.store.masking import masked, masked_url
+from testbed.store.transactions import reason
 
 DB_VARIABLE = "TESTBED_DB"
 RESULTS_VARIABLE = "TESTBED_RESULTS"
@@ -59,7 +60,7 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
         if create:
             folder.mkdir(parents=True, exist_ok=True)
         read_only = path is not None and path.is_file() and not can_write(path)
-        engine = _read_only_engine(url, path, where) if path is not None and read_only else sa.create_engine(url)
+        engine = _read_only_engine(url, path, where) if path is not None and read_only else _engine(url)
         if engine.dialect.name in _PREPARE:
             _PREPARE[engine.dialect.name](engine)
         store = Store(engine, folder, where, read_only)
@@ -106,6 +107,11 @@ def _read_only_engine(url: sa.URL, path: Path, where: str) -> sa.Engine:
 
 def _writable_folder(path: Path) -> bool:
     return os.access(path.absolute().parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _engine(url: sa.URL) -> sa.Engine:
+    # A server may have been started again since a connection was used: each is tried before it is used again.
+    return sa.create_engine(url, pool_pre_ping=url.get_backend_name() != "sqlite")
 
 
 # ---- what each kind of database needs --------------------------------------------------------------------

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from testbed.errors import StoreError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 tables = sa.MetaData()
 
@@ -23,8 +23,9 @@ runs = sa.Table(
     sa.Column("pid", sa.Integer, nullable=False),
     sa.Column("command", sa.Text, nullable=False),
     sa.Column("started_at", sa.String(32), nullable=False),
-    sa.Column("heartbeat_at", sa.Double, nullable=False),  # seconds since the epoch
+    sa.Column("heartbeat_at", sa.Double, nullable=False),  # seconds since 1970 by the clock of the database
     sa.Column("ended_at", sa.String(32)),
+    sa.Column("machine", sa.String(8)),  # whose process the pid is: hosts of one name may be different machines
 )
 
 models = sa.Table(
@@ -238,8 +239,18 @@ def _add_checks(connection: sa.Connection) -> None:
     connection.execute(sa.text("ALTER TABLE chunks ADD COLUMN content VARCHAR(64)"))
 
 
+def _add_machines(connection: sa.Connection) -> None:
+    """Which machine a run is on. Of runs that were begun before, heartbeats alone tell whether they live."""
+    connection.execute(sa.text("ALTER TABLE runs ADD COLUMN machine VARCHAR(8)"))
+
+
 # Step i takes a database from schema i to i + 1. Steps are only ever appended.
-MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _add_estimates, 2: _declare_metrics, 3: _add_checks}
+MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {
+    1: _add_estimates,
+    2: _declare_metrics,
+    3: _add_checks,
+    4: _add_machines,
+}
 
 
 def stored_version(connection: sa.Connection, where: str) -> int | None:

@@ -19,7 +19,8 @@ import sqlalchemy as sa
 
 from testbed.data import writing
 from testbed.store import schema
-from testbed.store.database import Store, process_lives
+from testbed.store.database import Store
+from testbed.store.leases import process_lives
 
 SILENT_S = 24 * 3600.0  # after which what nobody is known to own is taken for left behind
 

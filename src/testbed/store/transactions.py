@@ -1,0 +1,104 @@
+"""Short transactions on a results database, and waiting for a server that is away."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Concatenate, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+
+from testbed.errors import StoreError
+from testbed.store.masking import masked
+
+_PAUSE_S = 0.5
+# What PostgreSQL calls errors that another try of the whole transaction mends: shutting down, crashed, starting up,
+# idle for too long, serialization failure, deadlock. Errors of connections begin with 08.
+_PASSING = frozenset(("57P01", "57P02", "57P03", "25P03", "40001", "40P01"))
+
+
+class ServerAway(StoreError):
+    """The database server was lost in the middle of a transaction, which may be tried again."""
+
+
+class Database:
+    """Transactions on one database."""
+
+    def __init__(self, engine: sa.Engine, where: str, read_only: bool = False) -> None:
+        self.engine = engine
+        self.where = where
+        self.read_only = read_only
+        self.patience_s = 0.0  # how long to wait for a server that is away
+        self.tell: Callable[[str], None] = lambda text: None  # told when it waits
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        try:
+            with self.engine.connect() as connection:
+                yield connection
+        except sa.exc.DatabaseError as error:  # a damaged file, a server that is gone
+            raise self._as_store_error(error, "cannot be read") from error
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        if self.read_only:
+            raise StoreError(
+                f"{self.where} is read-only: expected a file and a folder that you may write; copy the folder, or name "
+                "another database with --db"
+            )
+        try:
+            with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
+                yield connection
+        except (sa.exc.OperationalError, sa.exc.InternalError, sa.exc.ProgrammingError, sa.exc.DataError) as error:
+            # Locked, full, without the right to write, a text that it does not take.
+            raise self._as_store_error(error, "cannot be written") from error
+
+    def _as_store_error(self, error: sa.exc.DatabaseError, what: str) -> StoreError:
+        kind = ServerAway if is_passing(error, self.engine.dialect.name) else StoreError
+        return kind(f"{self.where} {what}: {reason(error)}")
+
+
+def is_passing(error: sa.exc.DBAPIError, dialect: str) -> bool:
+    """Whether the server was lost, or asks for another try of the same transaction."""
+    if dialect == "sqlite":  # waits for its locks by itself; a file does not come back
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    if state is None:  # no answer: refused, or closed in the middle
+        return error.connection_invalidated or isinstance(error, sa.exc.OperationalError)
+    return error.connection_invalidated or state in _PASSING or state.startswith("08")
+
+
+_D = TypeVar("_D", bound=Database)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def repeated(transaction: Callable[Concatenate[_D, _P], _T]) -> Callable[Concatenate[_D, _P], _T]:
+    """A transaction that is tried again while the server is away, as long as the database has patience.
+
+    It must do the same when it is repeated: whether a commit got through before its server went is not known.
+    """
+
+    @functools.wraps(transaction)
+    def patient(database: _D, *args: _P.args, **named: _P.kwargs) -> _T:
+        began: float | None = None
+        while True:
+            try:
+                return transaction(database, *args, **named)
+            except ServerAway as away:
+                if began is None:
+                    began = time.monotonic()
+                    if database.patience_s:
+                        database.tell(f"{away}; waiting for the server, at most {database.patience_s:.0f} s")
+                if time.monotonic() - began >= database.patience_s:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    return patient
+
+
+def reason(error: Exception) -> str:
+    """What the driver says, in one line, without SQLAlchemy's own additions and without a password."""
+    return masked(" ".join(str(getattr(error, "orig", None) or error).split()))

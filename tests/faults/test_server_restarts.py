@@ -1,0 +1,122 @@
+"""A PostgreSQL server that goes away in the middle of a run, and comes back."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+import tiny
+from faults.running import parts, started, told_at_end, wait_until
+from postgres_server import FAST, IMMEDIATE, serving
+from stored_results import chunk, completed, evaluations
+from testbed.errors import StoreError
+from testbed.metrics.estimate import Estimate
+from testbed.store import transactions
+from testbed.store.database import Work
+from testbed.store.opening import open_store
+from testbed.store.transactions import ServerAway
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def store(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path))
+    store = open_store(server.url, create=True)
+    yield store
+    store.engine.dispose()
+
+
+def back_in(server, seconds):
+    thread = threading.Timer(seconds, server.start)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("how", [FAST, IMMEDIATE])
+def test_a_run_waits_for_a_server_that_restarts_and_loses_nothing(server, store, tmp_path, how):
+    """Its worker computes meanwhile. Which write meets the restart is left to chance."""
+    _, undisturbed = tiny.run(tmp_path / "undisturbed", ["tiny_slow"], ["tiny"], inline=False, chunk_size=16, threads=1)
+    words = ["--models", "tiny_slow", "--eval-settings", "tiny", "--gpus", "cpu", "--threads", "1", "--overwrite"]
+    command = [sys.executable, str(tiny.ROOT / "eval.py"), *words, "--chunk-size", "16", "--db", server.url]
+    with started(command) as run:
+        wait_until(lambda: len(parts(tmp_path, "tiny")) >= 2, run)
+        server.stop(how)
+        seen = len(parts(tmp_path, "tiny"))
+        wait_until(lambda: len(parts(tmp_path, "tiny")) > seen, run)
+        server.start()
+        told = told_at_end(run)
+    assert run.returncode == 0, told
+    assert "waiting for the server, at most 300 s" in told
+    assert "FAILED" not in told
+    found = completed(store, "tiny_slow", "tiny")
+    assert [e.status for e in evaluations(store)] == ["completed"]
+    np.testing.assert_array_equal(
+        tiny.logits(store, "tiny_slow", "tiny"), tiny.logits(undisturbed, "tiny_slow", "tiny")
+    )
+    assert found.n_images == 200
+
+
+WRITES = {
+    "claim": lambda store, ids, held: store.claim(*ids, "", Work(n_images=6, chunk_size=2), True),
+    "chunk": lambda store, ids, held: store.record_chunk(held, **chunk(0)),
+    "place": lambda store, ids, held: store.move_logits(held, "here.npy"),
+    "failure": lambda store, ids, held: store.fail(held, "memory ran out"),
+    "result": lambda store, ids, held: store.complete(held, {"top1": Estimate(50.0)}),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_a_write_is_tried_again_when_the_server_went_in_its_middle(server, store, what):
+    ids = store.ensure_model("m"), store.ensure_eval_setting(f"restart at {what}")
+    store.begin_run()
+    held = store.claim(*ids, "", Work(n_images=6, chunk_size=2), True).evaluation_id
+    told, away = [], []
+    store.tell, store.patience_s = told.append, 60.0
+
+    @sa.event.listens_for(store.engine, "commit")
+    def lose_the_server_once(connection):
+        if not away:
+            server.stop(IMMEDIATE)
+            away.append(threading.Timer(0.1, server.start))
+            away[0].start()
+
+    WRITES[what](store, ids, held)
+    away[0].join()
+    assert len(told) == 1 and told[0].endswith("waiting for the server, at most 60 s")
+    (evaluation,) = evaluations(store, "m", f"restart at {what}")
+    assert evaluation.id == held
+    assert evaluation.status == {"failure": "failed", "result": "completed"}.get(what, "running")
+    assert len(store.chunk_facts(held)) == (what == "chunk")
+
+
+def test_without_patience_a_server_that_is_away_is_one_line(server, store):
+    server.stop(FAST)
+    try:
+        with pytest.raises(ServerAway, match=r"^database postgresql\+psycopg://.* cannot be read: ") as error:
+            store.living_runs()
+        assert isinstance(error.value, StoreError) and "\n" not in str(error.value)
+    finally:
+        server.start()
+
+
+def test_patience_has_an_end(server, store, monkeypatch):
+    monkeypatch.setattr(transactions, "_PAUSE_S", 0.01)
+    store.patience_s = 0.3
+    server.stop(FAST)
+    began = time.monotonic()
+    try:
+        with pytest.raises(ServerAway):
+            store.living_runs()
+        assert time.monotonic() - began >= 0.3
+    finally:
+        server.start()
