@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from testbed.data.labels import class_indices, imagenet_wnids, meanings, mostly_imagenet, not_understood, timm_wnids
+from testbed.data.labels import (
+    class_indices,
+    imagenet_meanings,
+    imagenet_wnids,
+    mostly_imagenet,
+    not_understood,
+    timm_wnids,
+)
 from testbed.errors import DataError
 
 # Sets that number their 200 classes from 0 on, in the order of their wnids -> timm's list of these.
@@ -45,7 +52,7 @@ def class_indices_of_numbers(names: Sequence[str], rule: str, where: str, highes
                 return places, "imagenet", 1000
         if not mostly_imagenet(names):
             return None, "own", len(names)  # numbers in the order of the list, whatever the names are
-        if strangers := [name for name in names if not meanings(name)]:
+        if strangers := [name for name in names if not imagenet_meanings(name)]:
             raise DataError(
                 f"{where}: expected names of ImageNet's classes, as {len(names) - len(strangers)} of {len(names)} are"
                 f"{not_understood(strangers)}; labels=integer takes the numbers as they are"
@@ -63,7 +70,7 @@ def in_place(names: Sequence[str], places: Sequence[int]) -> bool:
     """
     if len(names) != len(places):
         return False
-    meant = [meanings(name) for name in names]
+    meant = [imagenet_meanings(name) for name in names]
     fits = {index for index, own in zip(places, meant, strict=True) if index in own}
     moved = [own for index, own in zip(places, meant, strict=True) if own and index not in own and not fits & set(own)]
     return len(fits) >= _LEAST_IN_PLACE * len(names) and not moved

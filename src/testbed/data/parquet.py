@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from testbed.data.class_lists import NUMBERED_RULES, class_indices_of_numbers
+from testbed.data.hub_layout import files_of_split, readme_head
 from testbed.data.images import FileState, file_state, packed_samples
 from testbed.data.labels import RULES, checked_labels, class_indices
 from testbed.data.locate import MissingData
@@ -36,12 +37,15 @@ class ParquetDataset(Dataset):
     - "imagenet-a", "imagenet-r": numbers 0 to 199 are the places of the set's classes in the order of their wnids;
     - "none": no labels.
     A picture may have a list of labels: the first one is its target.
+    split, config: of a folder that holds several, told by its README.md or the names of its files.
     """
 
     path: str | os.PathLike[str]
     image: str | None = None
     label: str | None = None
     labels: str = "auto"
+    split: str | None = None
+    config: str | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -49,34 +53,40 @@ class ParquetDataset(Dataset):
             raise EntryError(f"ParquetDataset: labels must be one of {', '.join(LABELS)}, got {self.labels!r}")
 
     def describe(self) -> str:
-        return f"parquet {self.path}"
+        return (
+            f"parquet {self.path}{f', {self.config}' if self.config else ''}{f', {self.split}' if self.split else ''}"
+        )
 
     def open(self, data_roots: Sequence[Path]) -> Samples:
-        return samples_of_files(files_at(Path(self.path).expanduser()), self.image, self.label, self.labels)
+        return samples_of_files(self._files(), self.image, self.label, self.labels)
 
     def several_labels(self) -> dict[str, tuple[int, ...]]:
         """Image -> all of its labels, for the pictures that have more than one."""
-        return several_labels_in(files_at(Path(self.path).expanduser()), self.image, self.label, self.labels)
+        return several_labels_in(self._files(), self.image, self.label, self.labels)
+
+    def _files(self) -> list[Path]:
+        return files_at(Path(self.path).expanduser(), self.config, self.split)
 
 
-def files_at(path: Path) -> list[Path]:
+def files_at(path: Path, config: str | None = None, split: str | None = None) -> list[Path]:
     """The parquet files that a path means, in the order of their names."""
     if path.is_dir():
-        found = [p for p in path.rglob("*.parquet") if p.name[0] != "."]
-    elif path.exists():
+        below = [p.relative_to(path).as_posix() for p in path.rglob("*.parquet")]
+        return [path / p for p in files_of_split(below, readme_head(path), config, split, f"parquet {path}")]
+    if config or split:
+        raise DataError(f"parquet {path}: config= and split= are for folders, name the files of one split alone")
+    if path.exists():
         found = [path]
     else:
         found = [Path(p) for p in glob.glob(str(path), recursive=True) if not Path(p).is_dir()]
-    if not found and not path.exists():
-        raise MissingData(f"parquet {path} does not exist: expected a file, a folder of parquet files or a glob")
     if not found:
-        raise DataError(f"no parquet files in {path}: expected files ending in .parquet")
+        raise MissingData(f"parquet {path} does not exist: expected a file, a folder of parquet files or a glob")
     return sorted(found)
 
 
 def samples_of_files(files: Sequence[Path], image: str | None, label: str | None, labels: str) -> Samples:
     """The Samples of pictures in parquet files, in the order of the files and of the rows in them."""
-    _refuse_missing_shards(files)
+    refuse_missing_shards(files)
     tables = _read_tables(files, image, label, labels != "none")
     columns, where = tables[0].columns, f"parquet {_place(files)}"
     ids = [id_ for table in tables for id_ in table.ids]
@@ -237,8 +247,8 @@ def _place(files: Sequence[Path]) -> Path:
     return files[0] if len(files) == 1 else Path(os.path.commonpath([file.parent for file in files]))
 
 
-def _refuse_missing_shards(files: Sequence[Path]) -> None:
-    """Files named like validation-00003-of-00014.parquet tell how many there should be."""
+def refuse_missing_shards(files: Sequence[Path]) -> None:
+    """Names like validation-00003-of-00014.parquet tell how many there should be."""
     shards: dict[tuple[Path, str, str], set[int]] = {}
     for file in files:
         if match := _SHARD.fullmatch(file.name):

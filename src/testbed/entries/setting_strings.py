@@ -162,6 +162,7 @@ KINDS = {
     "manifest": Kind(_manifest, _one),
     "array": Kind(_array, _one),
     "parquet": Kind(packed_strings.parquet, _one),
+    "hf": Kind(packed_strings.hub),
     "autoeval": Kind(_autoeval, _all_autoeval),
     "rows": Kind(_rows, _all_rows),
     "under": Kind(perturbed_strings.resolve, perturbed_strings.expand, perturbed_strings.aggregate),
