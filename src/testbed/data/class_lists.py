@@ -46,6 +46,11 @@ def class_indices_of_numbers(names: Sequence[str], rule: str, where: str, highes
         return (None, "imagenet", 1000) if is_imagenet else (None, "own", len(names) or None)
     if not names:
         raise DataError(f"{where}: labels={rule} is for class names, got numbers without any")
+    if rule == "auto" and all(name.isdecimal() for name in names):
+        # Classes that were sorted as text: the number 2 is called 10.
+        indices, space, _ = class_indices(names, "integer", where)
+        whole = sorted(indices.values()) == list(range(len(names)))
+        return [indices[name] for name in names], space, len(names) if whole else None
     if rule == "auto":
         for places in (range(1000), *map(subset, NUMBERED_RULES)):
             if in_place(names, places):

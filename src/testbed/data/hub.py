@@ -14,7 +14,8 @@ from typing import Any
 from testbed.data.hub_layout import files_of_split, readme_head
 from testbed.data.locate import MissingData
 from testbed.data.network import hub_without_network
-from testbed.data.parquet import LABELS, refuse_missing_shards, samples_of_files, several_labels_in
+from testbed.data.parquet import refuse_missing_shards, samples_of_files, several_labels_in
+from testbed.data.parquet_labels import LABEL_RULES
 from testbed.data.samples import Dataset, Samples, fingerprint_of
 from testbed.errors import DataError, EntryError
 
@@ -41,8 +42,8 @@ class HubDataset(Dataset):
     source: str = ""
 
     def __post_init__(self) -> None:
-        if self.labels not in LABELS:
-            raise EntryError(f"HubDataset: labels must be one of {', '.join(LABELS)}, got {self.labels!r}")
+        if self.labels not in LABEL_RULES:
+            raise EntryError(f"HubDataset: labels must be one of {', '.join(LABEL_RULES)}, got {self.labels!r}")
 
     def describe(self) -> str:
         revision, config = self.revision and f"@{self.revision}", self.config and f"/{self.config}"

@@ -27,6 +27,8 @@ def path_as_setting(name: str) -> str:
         return f"'{name}' is a CSV file, expected an eval setting: manifest:{name} takes the pictures that it lists"
     if path.suffix.lower() in _ARRAYS:
         return f"'{name}' is a file of arrays, expected an eval setting: array:{name} takes the pictures in it"
+    if path.suffix.lower() == ".parquet":
+        return f"'{name}' is a parquet file, expected an eval setting: parquet:{name} takes the pictures in it"
     if path.is_file():
         return (
             f"'{name}' is a file, expected an eval setting: pictures are given as folder:DIR, manifest:FILE.csv or "
