@@ -57,8 +57,8 @@ def test_real_photographs_are_counted_by_class():
             None,
             "names",
             (
-                "great_white_shrak among classes that are names of ImageNet's classes: all of them now count in the order of "
-                "their names",
+                "great_white_shrak among classes that are names of ImageNet's classes: all of them now count in the "
+                "order of their names",
             ),
         ),
         (

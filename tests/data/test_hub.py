@@ -67,7 +67,7 @@ def test_commit_is_part_of_the_fingerprint(hub):
         (
             "ann/birds",
             {},
-            "ann/birds@0123456: expected one split, got test, validation: say which, as in hf:OWNER/NAME:",
+            "ann/birds@0123456: expected one split, got test, validation: say which, as in hf:OWN",
         ),
         ("ann/birds", {"split": "train"}, "ann/birds@0123456: no split 'train', there are test, validation"),
         ("ann/birds", {"config": "small"}, "no configuration 'small', there are data"),

@@ -108,7 +108,7 @@ def test_files_of_a_folder_or_glob_count_in_the_order_of_their_names(tmp_path):
         assert list(samples.ids) == ["val-00000-of-00002.parquet/0", "val-00001-of-00002.parquet/0"]
         assert samples.targets.tolist() == [0, 1]
         assert np.array_equal(samples.load(1), decode_rgb(encoded(1), ""))
-    with pytest.raises(DataError, match="expected one split, got train, val: say which, as in .*\\?split=train"):
+    with pytest.raises(DataError, match=r"expected one split, got train, val: say which, as in .*\?split=train"):
         opened(tmp_path)
 
 
