@@ -166,6 +166,7 @@ def packed_samples(
     sizes: Sequence[int],
     read: Callable[[int], bytes],
     files: Mapping[Path, FileState],
+    *,
     label_space: str = "own",
     num_classes: int | None = None,
     folders_are_classes: bool = False,
