@@ -126,7 +126,7 @@ def _receive_all(remote: Remote, part: _Part, pause_s: float) -> bool:
 
 
 def _is_away(error: Exception) -> bool:
-    """Whether no server was reached at all: no such name, no way there, no answer. Trying again would only take time."""
+    """Whether no server was reached: no such name, no way there, no answer. Trying again would only take time."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else None
     return isinstance(cause, socket.gaierror | TimeoutError) or getattr(cause, "errno", None) in _NO_WAY
 
