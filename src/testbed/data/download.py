@@ -106,7 +106,7 @@ def find_place(dataset: Dataset, roots: Sequence[Path]) -> Path | None:
 
 def roots_below(folder: Path, dataset: Dataset) -> list[Path]:
     """The folders, at any depth, that would do as data root: they hold a path where the dataset is looked for."""
-    roots = {}
+    roots: dict[Path, None] = {}
     for name in _names(dataset):
         for place in sorted(folder.rglob(PurePath(name).name)):
             root = place.parents[len(PurePath(name).parts) - 1]
