@@ -18,9 +18,9 @@ from testbed.data.rows import Rows
 from testbed.data.writing import safe_name, sha256_of, write_aside
 from testbed.errors import StoreError
 
+_TRIES_TO_REMOVE = 5  # a folder in which somebody still writes cannot be removed at that moment
 # What numpy and zipfile raise for a file that is missing, torn or something else: flipped bytes may look like an
 # unknown compression, an encrypted file or an array of any shape.
-_TRIES_TO_REMOVE = 5  # a folder in which somebody still writes cannot be removed at that moment
 UNREADABLE = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError, SyntaxError, MemoryError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
