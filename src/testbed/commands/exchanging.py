@@ -57,10 +57,10 @@ def import_predictions(context: Context, file: str, *, model: str | None, missin
         Path(file),
         setting,
         source,
-        model or "",
-        missing,
-        context.override,
-        data_roots(context.data_root),
+        model=model or "",
+        missing=missing,
+        override=context.override,
+        data_roots=data_roots(context.data_root),
     )
     what = "probabilities" if done.with_probabilities else "classes alone"
     wrong = f", {done.unanswered} of them without one, which count as wrong" if done.unanswered else ""

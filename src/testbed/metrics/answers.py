@@ -50,9 +50,9 @@ def _filled(logits: np.ndarray, answered: np.ndarray, label_last: bool) -> np.nd
     A label that was not named comes last of all, or next to what was named. Where nothing was, it stays the last.
     """
     label, named = logits < 0, logits > 0
-    filled: np.ndarray = logits * np.float32(6 if label_last else 3)
-    order = np.random.default_rng(int(label_last)).uniform(-0.75, -0.25, logits.shape[1]).astype(np.float32)
-    filled = np.where(logits == 0, order, filled)
+    confident: np.ndarray = logits * np.float32(6 if label_last else 3)
+    order: np.ndarray = np.random.default_rng(int(label_last)).uniform(-0.75, -0.25, size=logits.shape[1:])
+    filled = np.where(logits == 0, order.astype(np.float32), confident)
     if not label_last:
         filled[label & answered[:, None]] = -0.125
     # The answer was a class that is no column here, of a subset of the classes: wrong, whatever the order.

@@ -50,6 +50,7 @@ def import_predictions(
     path: Path,
     setting: str,
     source: str,
+    *,
     model: str = "",
     missing: str = REFUSE,
     override: bool = False,
