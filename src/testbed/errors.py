@@ -65,6 +65,14 @@ def near_names(name: str, known: Iterable[str], most: int = 4) -> str:
     return f"; did you mean {', '.join(near[:most])}?" if near else ""
 
 
+def near_or_some(name: str, known: Iterable[str], most: int = 4) -> str:
+    """As near_names; where none is similar, '; there are 12, such as a, b, c, d'. For names that cannot be listed."""
+    known = list(known)
+    some = ", ".join(known[:most])
+    there = f"there are {len(known):,}, such as {some}" if len(known) > most else f"there is {some}"
+    return near_names(name, known, most) or (f"; {there}" if known else "")
+
+
 def in_words(error: BaseException) -> str:
     """An error in one line. The type is added unless it is a TestbedError, whose message is complete."""
     return str(error) if isinstance(error, TestbedError) else f"{type(error).__name__}: {error}"

@@ -25,6 +25,7 @@ from testbed.commands.options import (
     db_option,
     one_line_errors,
     registry_option,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def main(
 
     entries = load_registry(registry)
     for line in entries.problems():
-        click.echo(f"registry: {line}", err=True)
+        say(f"registry: {line}", err=True)
     # Wrong names are told before a database is made.
     entries.expand_models(models)
     entries.expand_eval_settings(eval_settings)

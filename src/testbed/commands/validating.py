@@ -9,6 +9,7 @@ import click
 
 from testbed.commands.action import COMPARE, Action, Context
 from testbed.commands.downloading import download, fetch_weights_of, use_weights_folder, weights_models
+from testbed.commands.options import as_called, say
 from testbed.commands.tables import text_table
 from testbed.errors import TestbedError
 
@@ -98,7 +99,7 @@ def _run(context: Context, entries: Sequence[Entry]) -> None:
     absent = fetch_weights_of(context, [e.model for e in entries if e.model not in done])
     for entry in entries:
         if entry.model in absent:
-            click.echo(f"{entry.title}: no weights: {absent[entry.model]}", err=True)
+            say(f"{entry.title}: no weights: {absent[entry.model]}", err=True)
     models = [e.model for e in entries if e.model not in absent]
     if not models:
         return
@@ -110,7 +111,7 @@ def _run(context: Context, entries: Sequence[Entry]) -> None:
     )
     report = run_evaluations(context.registry, store, models, [SETTING], options)
     for pair in report.failed:
-        click.echo(f"{pair.label}: {pair.error}", err=True)
+        say(f"{pair.label}: {pair.error}", err=True)
     if report.interrupted:
         raise TestbedError("stopped; what is finished is kept, and the same command goes on from there")
 
@@ -185,7 +186,7 @@ def _print_ways(network: Sequence[Route]) -> None:
     ]
     click.echo(text_table(rows, ["Model", "mean, std", "Shape Bias", "changed", "difference in points"]))
     for line in deit_verdict(network):
-        click.echo(click.wrap_text(line, _WIDTH))
+        click.echo(click.wrap_text(as_called(line), _WIDTH))
 
 
 def _points(route: Route) -> str:
@@ -206,7 +207,7 @@ def _print_end(found: Sequence[Measured], ways: dict[str, list[Route]], missing:
     if missing:
         click.echo(click.wrap_text(f"Not measured, as told above: {', '.join(missing)}.", _WIDTH))
     for line in scenario(found, ways):
-        click.echo(click.wrap_text(line, _WIDTH))
+        click.echo(click.wrap_text(as_called(line), _WIDTH))
 
 
 ACTIONS = (
