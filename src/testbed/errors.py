@@ -57,7 +57,7 @@ def printable(text: str) -> str:
 
 def near_names(name: str, known: Iterable[str], most: int = 4) -> str:
     """'; did you mean a, b?' to end a message about an unknown name; empty if no known name is similar."""
-    known = list(known)
+    known = list(known) if name else []  # every name contains nothing
     lowered = {k.lower(): k for k in known}
     near = [lowered[m] for m in difflib.get_close_matches(name.lower(), lowered, n=most, cutoff=0.6)]
     # Similar spellings first, then names that contain the word.

@@ -237,6 +237,8 @@ def main(
     from testbed.options import RunOptions
     from testbed.store.opening import database_place
 
+    if no_db and db is not None:
+        raise click.UsageError("expected --db or --no-db, got both")
     entries = load_registry(registry)
     for line in entries.problems():
         say(f"registry: {line}", err=True)

@@ -166,7 +166,8 @@ class AnyNumber(click.FloatRange):
             return super().convert(value, param, ctx)
         except click.BadParameter:
             if self.max is not None:
-                bound = f"between {self.min:g} and {self.max:g}"
+                to = "between {:g} and {:g}" if self.max_open else "from {:g} to {:g}"
+                bound = to.format(self.min, self.max)
             else:
                 bound = f"above {self.min:g}" if self.min_open else f"from {self.min:g} on"
             self.fail(f"expected a number {bound}, got '{value}'", param, ctx)
