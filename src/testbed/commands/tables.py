@@ -77,7 +77,7 @@ def text_table_within(width: int, names: Sequence[str], rows: Sequence[Sequence[
     A table is wider than asked where one column has no room beside the kept ones.
     """
     first, later = list(range(kept)), list(range(kept, len(names)))
-    tables = []
+    tables: list[str] = []
     while later or not tables:
         for count in range(len(later), -1, -1):
             taken = [*first, *later[:count]]
