@@ -65,6 +65,11 @@ def _imagenet_names() -> dict[str, list[int]]:
     return every | first
 
 
+def imagenet_meanings(name: str) -> tuple[int, ...]:
+    """The ImageNet classes that a name or wnid may stand for: none, one, or several that share it."""
+    return tuple(_imagenet_names().get(_plain(name), ()))
+
+
 def _plain(name: str) -> str:
     return name.replace("_", " ").lower()
 
