@@ -10,7 +10,9 @@ import transformers
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 NAMES = ("ash", "birch", "cedar")
-_VIT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, image_size=32, patch_size=8)
+_VIT = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, image_size=32, patch_size=8
+)
 
 # Kind -> (configuration, processor class, what preprocessor_config.json of such a model says).
 KINDS = {

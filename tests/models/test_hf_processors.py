@@ -29,7 +29,10 @@ SAID_AS_DATA = [
     ("ConvNextImageProcessor", KINDS["convnext"][2]),
     ("ConvNextImageProcessor", {"size": {"shortest_edge": 384}, "crop_pct": 1.0, "resample": 3, **IMAGENET}),
     ("BitImageProcessor", KINDS["dinov2"][2]),
-    ("MobileViTImageProcessor", {"size": {"shortest_edge": 36}, "crop_size": {"height": 32, "width": 32}, "resample": 2}),
+    (
+        "MobileViTImageProcessor",
+        {"size": {"shortest_edge": 36}, "crop_size": {"height": 32, "width": 32}, "resample": 2},
+    ),
     (
         "EfficientNetImageProcessor",
         {
@@ -164,7 +167,17 @@ def test_what_was_read_is_kept_until_the_file_changes(tmp_path, cache, monkeypat
 def test_key_without_effect_is_told(tmp_path):
     save_processor(tmp_path / "model", "MobileViTImageProcessor", {**SAID_AS_DATA[7][1], "do_flip_channels": True})
     note = preparation_of(ModelFolder(tmp_path / "model")).note
-    assert note == "MobileViTImageProcessor does not know do_flip_channels of preprocessor_config.json, which has no effect"
+    assert (
+        note
+        == "MobileViTImageProcessor does not know do_flip_channels of preprocessor_config.json, which has no effect"
+    )
+
+
+def test_class_that_transformers_replaces_is_told(tmp_path):
+    save_processor(tmp_path / "model", "ViTImageProcessor", KINDS["vit"][2])
+    change(tmp_path / "model" / "preprocessor_config.json", image_processor_type="NoSuchImageProcessor")
+    note = preparation_of(ModelFolder(tmp_path / "model")).note
+    assert note == "preprocessor_config.json names NoSuchImageProcessor, for which transformers takes ViTImageProcessor"
 
 
 def test_files_of_older_names_are_read(tmp_path):
@@ -172,14 +185,18 @@ def test_files_of_older_names_are_read(tmp_path):
     folder = tmp_path / "model"
     save_processor(folder, "ViTImageProcessor", {"size": 32, **HALF})
     change(folder / "preprocessor_config.json", image_processor_type="ViTFeatureExtractor")
-    assert preparation_of(ModelFolder(folder)).transform == StandardTransform((32, 32), None, "bilinear")
+    preparation = preparation_of(ModelFolder(folder))
+    assert (preparation.transform, preparation.note) == (StandardTransform((32, 32), None, "bilinear"), "")
 
 
 @pytest.mark.parametrize(
     ("says", "answer"),
     [
-        ({"image_processor_type": "NoSuchImageProcessor"}, "transformers .* cannot use it: ValueError: Unrecognized"),
-        ({"size": {"width": 3}}, "gives no pixels|cannot use it"),
+        ({"size": {"width": 3}}, "preprocessor_config.json: transformers .* cannot use it: ValueError: "),
+        (
+            {"size": None, "resample": 77},
+            "processor: expected resample from 0 to 5, as PIL numbers its filters, got 77",
+        ),
     ],
 )
 def test_file_that_is_not_understood_is_answered_in_one_line(tmp_path, says, answer):

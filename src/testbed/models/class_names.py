@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,9 @@ def classes_from(names: Sequence[str], where: str) -> dict[str, Any]:
         return _in_order(order)
     if len(names) == _IMAGENET + 1 and (order := _imagenet_order(names[1:])) == list(range(_IMAGENET)):
         return {"columns": tuple(range(1, _IMAGENET + 1))}  # output 0 is the background, as in TensorFlow's models
-    meanings = [imagenet_meanings(name) for name in names]
-    if all(len(meaning) == 1 for meaning in meanings) and len(set(meanings)) == len(names):
+    if (meant := _meant(names)) is not None:
         wnids = imagenet_wnids()
-        return {"classes": tuple(wnids[meaning[0]] for meaning in meanings), "missing_classes": "never"}
+        return {"classes": tuple(wnids[index] for index in meant), "missing_classes": "never"}
     if all(_WNID.fullmatch(name) for name in names) and len(set(names)) == len(names):
         return {"classes": tuple(names), "missing_classes": "never"}
     larger = CLASS_LISTS.get(len(names))
@@ -77,6 +77,20 @@ def _imagenet_order(names: Sequence[str]) -> list[int] | None:
     return order if len(set(order)) == len(order) else None
 
 
+def _meant(names: Sequence[str]) -> list[int] | None:
+    """The ImageNet class of each name, where every name has one of its own.
+
+    A name of two classes is the one that no other name means: "maillot" beside "maillot, tank suit".
+    """
+    meanings = [imagenet_meanings(name) for name in names]
+    taken = {meaning[0] for meaning in meanings if len(meaning) == 1}
+    left = [meaning if len(meaning) == 1 else tuple(set(meaning) - taken) for meaning in meanings]
+    if any(len(meaning) != 1 for meaning in left):
+        return None
+    meant = [meaning[0] for meaning in left]
+    return meant if len(set(meant)) == len(meant) else None
+
+
 def _in_order(order: Sequence[int]) -> dict[str, Any]:
     if list(order) == list(range(len(order))):
         return {}
@@ -85,22 +99,26 @@ def _in_order(order: Sequence[int]) -> dict[str, Any]:
 
 
 def _share_in_place(names: Sequence[str], class_list: str) -> float:
-    """How many of the names are those that timm has for the classes of a list, in its order."""
+    """How many of the names are those of the classes of a list, in its order."""
+    wnids = timm_wnids(class_list)
+    agree = (bool(_words(name) & _words(lemmas().get(wnid, ""))) for name, wnid in zip(names, wnids, strict=True))
+    return sum(agree) / len(wnids)
+
+
+@cache
+def lemmas() -> dict[str, str]:
+    """wnid -> the names of that class in WordNet, of all that timm knows; empty without timm."""
     spec = importlib.util.find_spec("timm")
     places = spec.submodule_search_locations if spec is not None else None
     path = Path(places[0]) / "data" / "_info" / "imagenet_synset_to_lemma.txt" if places else None
     if path is None or not path.is_file():
-        return 0.0
-    pairs = (line.rstrip("\n").split("\t", 1) for line in path.read_text(encoding="utf-8").splitlines())
-    named = {wnid: _words(name) for wnid, name in pairs}
-    wnids = timm_wnids(class_list)
-    return sum(_words(name) & named.get(wnid, set()) != set() for name, wnid in zip(names, wnids, strict=True)) / len(
-        wnids
-    )
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {wnid: name for wnid, _, name in (line.partition("\t") for line in lines)}
 
 
 def _words(name: str) -> set[str]:
-    return {word.replace("_", " ").strip().lower() for word in name.split(",")}
+    return {word.replace("_", " ").strip().lower() for word in name.split(",")} - {""}
 
 
 def _some(names: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from testbed.data.transforms import StandardTransform
 from testbed.entries.model import StandardNormalization
+from testbed.errors import ModelError
 
 Size = int | tuple[int, int] | None
 
@@ -160,4 +161,9 @@ def _interpolation(given: Any) -> str:
         return value
     from PIL import Image
 
-    return Image.Resampling(int(value)).name.lower()
+    try:
+        return Image.Resampling(int(value)).name.lower()
+    except ValueError as error:
+        raise ModelError(
+            f"processor: expected resample from 0 to 5, as PIL numbers its filters, got {value!r}"
+        ) from error

@@ -10,7 +10,7 @@ from testbed.errors import ModelError, TestbedError, UnknownName
 from testbed.models.class_names import classes_from, named_outputs
 from testbed.models.strings.hf_processors import preparation_of, quiet_transformers
 from testbed.models.strings.hub_files import ModelFolder, find_folder
-from testbed.models.weights import checkpoint_is_given, with_weights
+from testbed.models.weights import checkpoint_is_given
 
 _FORM = "hf:OWNER/NAME, hf:OWNER/NAME@REVISION or hf:FOLDER"
 _MOST_KEYS = 3  # named in one message
@@ -56,13 +56,13 @@ def _refuse_others(folder: ModelFolder, config: dict[str, Any]) -> None:
 
 
 def _network(folder: ModelFolder) -> Any:
+    if checkpoint_is_given():  # transformers renames tensors while it loads a folder
+        raise ModelError("--checkpoint is not for hf: models: save_pretrained(FOLDER) yours, and give hf:FOLDER")
     import torch
     from transformers import AutoConfig, AutoModelForImageClassification
 
     with quiet_transformers():
         config = AutoConfig.from_pretrained(folder.path, local_files_only=True)
-        if checkpoint_is_given():
-            return with_weights(AutoModelForImageClassification.from_config(config, dtype=torch.float32))
         folder.with_weights()
         network, told = AutoModelForImageClassification.from_pretrained(
             folder.path,

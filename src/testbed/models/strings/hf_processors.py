@@ -103,10 +103,7 @@ def _read(folder: ModelFolder) -> dict[str, Any]:
     # models were trained on and published with; PIL's is the one that data can say exactly.
     processor = _loaded(folder, "pil")
     name = type(processor).__name__.removesuffix("Pil")
-    ignored = _ignored_keys(folder, processor)
-    notes = [f"{name} does not know {', '.join(ignored)} of preprocessor_config.json, which has no effect"] * bool(
-        ignored
-    )
+    notes = _without_effect(folder, processor, name)
     read = processors.read_processor(processor)
     norm = read.normalization if read is not None else _normalization_of(folder, processor)
     if read is not None and _difference(processor, read.transform, norm) <= _CLOSE:
@@ -153,15 +150,22 @@ def _pixels(processor: Any, image: Any, **switches: Any) -> np.ndarray:
         raise ModelError(f"{type(processor).__name__} gives no pixels: {type(error).__name__}: {error}") from error
 
 
-def _ignored_keys(folder: ModelFolder, processor: Any) -> list[str]:
-    """Keys of the file that no step of the processor reads."""
-    path = folder.path / "preprocessor_config.json"
-    keys = read_json(path) if path.is_file() else {}
-    known = {*_NO_STEPS, *getattr(getattr(processor, "valid_kwargs", None), "__annotations__", {})}
+def _without_effect(folder: ModelFolder, processor: Any, name: str) -> list[str]:
+    """What the file says and transformers passes over without a word: another class, keys that no step reads."""
     from transformers.processing_utils import ImagesKwargs
 
+    path = folder.path / "preprocessor_config.json"
+    told = read_json(path) if path.is_file() else {}
+    notes = []
+    declared = str(told.get("image_processor_type") or told.get("feature_extractor_type") or name)
+    if declared.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor") != name:
+        notes.append(f"preprocessor_config.json names {declared}, for which transformers takes {name}")
+    known = {*_NO_STEPS, *getattr(getattr(processor, "valid_kwargs", None), "__annotations__", {})}
     known |= set(ImagesKwargs.__annotations__)
-    return sorted(key for key in keys if key not in known and not hasattr(type(processor), key))
+    keys = sorted(key for key in told if key not in known and not hasattr(type(processor), key))
+    if keys:
+        notes.append(f"{name} does not know {', '.join(keys)} of preprocessor_config.json, which has no effect")
+    return notes
 
 
 def _loaded(folder: ModelFolder, backend: str) -> Any:

@@ -92,7 +92,7 @@ def _from_folder(name: str, source: str, place: str) -> Model:
         folder.with_weights()
         try:
             return timm.create_model(string, pretrained=True)
-        except RuntimeError as error:  # torch lists every tensor, a line each
+        except (RuntimeError, AttributeError) as error:  # torch lists every tensor, a line each
             raise ModelError(
                 f"the weights of {folder.origin} do not fit: {' '.join(str(error).split())[:300]}"
             ) from error
