@@ -195,13 +195,13 @@ def make_plan(
         if stored != plain:
             plan.notes.append(f"{options.checkpoint} is not the file that {plain} was run with: it goes under {stored}")
         standing = standing_of(registry, store, stored, options, doubts, names)
-        if entry.input_note:
-            plan.notes.append(f"{stored}: {entry.input_note}")
         pairs = _without_idle_parents(_pairs_of(registry, entry, stored, asked, standing, overwrite))
         for pair in (p for p in pairs if p.action == "done"):
             key = (pair.setting.name, pair.setting.version)
             doubts.functions.compare(pair.model, standing.completed[key], standing.origin_of(key))
         plan.pairs += pairs
+        if entry.input_note and any(p.action == "run" for p in pairs):
+            plan.notes.append(f"{stored}: {entry.input_note}")
     _open_data(plan, registry, options, doubts.data)
     plan.notes += doubts.notes()
     return plan
