@@ -58,7 +58,8 @@ class ModelFolder:
                     break
         found = _weights_in(self.path)
         if not found:
-            raise ModelError(f"{self.origin}: expected weights, {' or '.join(_WEIGHTS)}, got none")
+            offline = "; without a network only what the hub's cache holds is found" if self.repository else ""
+            raise ModelError(f"{self.origin}: expected weights, {' or '.join(_WEIGHTS)}, got none{offline}")
         for file in found:
             note_file(file, f"{self.origin}/{file.name}" if self.repository else "")
         return found
@@ -110,9 +111,10 @@ def _snapshot(repository: str, revision: str | None, patterns: Sequence[str], fe
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     def get(local: bool) -> Path:
-        return Path(
-            hub.snapshot_download(repository, revision=revision, allow_patterns=patterns, local_files_only=local)
+        found: str = hub.snapshot_download(
+            repository, revision=revision, allow_patterns=list(patterns), local_files_only=local
         )
+        return Path(found)
 
     where = f"{repository}@{revision}" if revision else repository
     if not fetch:
