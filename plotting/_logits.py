@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import click
 from _results import tell_mixed
 
+from testbed.commands.options import say
 from testbed.entries.registry import Registry
 from testbed.errors import DamagedError, StoreError, TestbedError
 from testbed.store.database import Store
@@ -37,7 +37,7 @@ class StoredOutputs:
         except DamagedError:
             raise
         except TestbedError as error:
-            click.echo(f"left out: {error}", err=True)
+            say(f"left out: {error}", err=True)
             return None
 
     def read(self, evaluation: Evaluation) -> Outputs:

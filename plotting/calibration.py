@@ -22,7 +22,7 @@ from _options import (
     variant_option,
 )
 
-from testbed.commands.options import db_option, registry_option
+from testbed.commands.options import WholeNumber, db_option, registry_option
 from testbed.entries.registry import load_registry
 from testbed.errors import StoreError, TestbedError
 from testbed.metrics.calibration import BINS, ConfidenceBins, binned, equal_width_places
@@ -49,7 +49,7 @@ class Reliability:
 @models_option
 @settings_option
 @variant_option
-@click.option("--bins", type=click.IntRange(2, 100), default=BINS, show_default=True, help="Bins of confidence.")
+@click.option("--bins", type=WholeNumber(2, 100), default=BINS, show_default=True, help="Bins of confidence.")
 @confidence_option(text="Of the intervals.")
 @title_option
 @out_option("figures/calibration")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from testbed.commands.action import BRING_IN, LOOK_AFTER, TAKE_OUT, Action, Context
+from testbed.commands.options import say
 from testbed.errors import TestbedError
 
 
@@ -59,7 +60,7 @@ def recompute_metrics(context: Context) -> None:
 
     done, problems = recompute(context.store, context.registry, context.pattern)
     for problem in problems:
-        click.echo(f"not measured: {problem}", err=True)
+        say(f"not measured: {problem}", err=True)
     click.echo(f"measured {done} evaluation(s) again from stored logits")
     if problems:
         raise TestbedError(f"{len(problems)} of {done + len(problems)} evaluations were not measured: see above")
@@ -71,7 +72,7 @@ def verify(context: Context) -> None:
     checked = list(manage.verify(context.store))
     bad = [(e, p) for e, p in checked if p]
     for evaluation, problem in bad:
-        click.echo(f"{evaluation.model} on {evaluation.eval_setting}: {problem}", err=True)
+        say(f"{evaluation.model} on {evaluation.eval_setting}: {problem}", err=True)
     if bad:
         raise TestbedError(
             f"{len(bad)} of {len(checked)} evaluations are damaged: eval.py makes them again, see --status"
@@ -84,7 +85,7 @@ def export(context: Context, file: str) -> None:
     from testbed.store.mixed import lines, mixed_data
 
     for line in lines(mixed_data(context.store)):
-        click.echo(line, err=True)
+        say(line, err=True)
     click.echo(f"wrote {export_results(context.store, Path(file))} results to {file}")
 
 

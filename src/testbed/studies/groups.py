@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from testbed.entries.registry import Registry
-from testbed.errors import DamagedError, StoreError, TestbedError, UnknownName, near_names
+from testbed.errors import DamagedError, StoreError, TestbedError, UnknownName, near_or_some
 from testbed.metrics.accuracy import right_or_wrong
 from testbed.metrics.estimate import Estimate
 from testbed.stats.combined import PerImage
@@ -101,7 +101,7 @@ def stored_group(
     """The model's results on whole settings or, if the group has none, in the variant that most members have."""
     known = model_names(store)
     if model not in known:
-        raise UnknownName(f"no model '{model}' in the {store.where}{near_names(model, known)}")
+        raise UnknownName(f"no model '{model}' in the {store.where}{near_or_some(model, known)}")
     if variant is None:
         variant = meant_variant(store, [model], members, OWN)
     return StoredGroup(store, registry, model, members, variant)

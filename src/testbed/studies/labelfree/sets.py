@@ -11,7 +11,7 @@ import numpy as np
 
 from testbed.data.autoeval import group_of
 from testbed.entries.registry import Registry
-from testbed.errors import StoreError, UnknownName, near_names
+from testbed.errors import StoreError, UnknownName, near_names, near_or_some
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Provenance
 from testbed.store.find import evaluation_by_id, find, meant_variant
@@ -115,7 +115,7 @@ class StoredModel:
         if names:
             return names
         if not declared:
-            raise UnknownName(f"no eval setting '{word}' of {self.name}{near_names(word, self._by_setting)}")
+            raise UnknownName(f"no eval setting '{word}' of {self.name}{near_or_some(word, self._by_setting)}")
         raise StoreError(
             f"{self.name} has no results on '{word}'{self._of_variant}: `{self.eval_command([word])}` makes them"
         )
