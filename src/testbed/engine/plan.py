@@ -19,7 +19,7 @@ from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.entries.registry import Registry
 from testbed.errors import DataError, ModelError, StoreError
-from testbed.models.classes import columns_for, lacks_classes
+from testbed.models.classes import columns_for, columns_of_head, lacks_classes, own_head
 from testbed.options import RunOptions, stored_model_name
 from testbed.store.database import Store
 
@@ -200,6 +200,8 @@ def make_plan(
             key = (pair.setting.name, pair.setting.version)
             doubts.functions.compare(pair.model, standing.completed[key], standing.origin_of(key))
         plan.pairs += pairs
+        if entry.input_note and any(p.action == "run" for p in pairs):
+            plan.notes.append(f"{stored}: {entry.input_note}")
     _open_data(plan, registry, options, doubts.data)
     plan.notes += doubts.notes()
     return plan
@@ -341,7 +343,7 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataT
                 findings[setting.name] = look_over_setting(registry, setting.name, samples)
             if findings[setting.name].unusable:
                 raise DataError(f"'{setting.name}': {findings[setting.name].unusable}")
-            missing = (columns_for(pair.model, setting) or ()).count(UNKNOWN)
+            missing = _lacking(pair, setting, samples, options)
         except (DataError, ModelError) as error:
             pair.action, pair.error = "fail", str(error)
             continue
@@ -352,6 +354,20 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataT
         doubts = [text for text in (size, *told.problems) if text]
         more = [text for text in (*told.notes, lacking, doubtful_attack(pair.model, setting)) if text]
         pair.data_warning, pair.warning = "; ".join(doubts), "; ".join([*doubts, *more])
+
+
+def _lacking(pair: Pair, setting: EvalSetting, samples: Samples, options: RunOptions) -> int:
+    """How many of the setting's classes the model has not got. Raises ModelError for one that cannot be scored.
+
+    What a checkpoint has for outputs is known once it is read.
+    """
+    head = own_head(pair.model)
+    if options.checkpoint is None and pair.model.no_classes:
+        raise ModelError(f"model '{pair.model.name}' {pair.model.no_classes}")
+    if options.checkpoint is None and head is not None:
+        columns_of_head(head, pair.model.name, setting, samples)  # refuses what does not fit
+        return 0
+    return (columns_for(pair.model, setting) or ()).count(UNKNOWN)
 
 
 def _unexpected_size(setting: EvalSetting, n_images: int, options: RunOptions) -> str:

@@ -35,7 +35,7 @@ from testbed.store.find import EVERY, find, find_one, numbers
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
 from testbed.store.write import add_eval_setting
 
-_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow", "scipy")
+_PACKAGES = ("torch", "torchvision", "timm", "transformers", "numpy", "pillow", "scipy")
 
 
 @dataclass(frozen=True)

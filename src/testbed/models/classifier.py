@@ -17,7 +17,7 @@ from testbed.entries.functions import call_by_name, exits_refused
 from testbed.entries.model import Model, StandardNormalization
 from testbed.entries.registry import registry_folders
 from testbed.errors import ModelError, TestbedError
-from testbed.models.classes import columns_for, columns_of_head
+from testbed.models.classes import columns_for, columns_of_head, own_head
 from testbed.models.weights import (
     WEIGHTS_VARIABLE,
     Head,
@@ -97,9 +97,10 @@ class LoadedModel:
             "dtype": str(self.amp or torch.float32).removeprefix("torch."),
             "model_transform": repr(self.entry.transform),
             "normalization": repr(self.entry.normalization),
+            "input_note": self.entry.input_note or None,
             "torch_threads": torch.get_num_threads(),
             "channels_last": self.channels_last,
-            "head": None if self.head is None else f"{self.head.outputs} outputs, from the checkpoint",
+            "head": None if self.head is None else f"{self.head.outputs} outputs, from the {self.head.origin}",
         }
 
 
@@ -122,7 +123,7 @@ def _load(entry: Model, options: RunOptions) -> tuple[Any, Head | None]:
             # A loader that uses `with_weights` has loaded the checkpoint itself; any other has loaded its own weights.
             if override is not None and not override.loaded:
                 network = load_checkpoint(network, override.path)
-        return network, override.head if override is not None else None
+        return network, (override.head if override is not None else None) or own_head(entry)
     except TestbedError as error:
         how = hint(entry.name, registry_folders(options.registry)) if isinstance(error, MissingWeights) else ""
         raise ModelError(f"model '{entry.name}' cannot be loaded: {error}{how}") from error

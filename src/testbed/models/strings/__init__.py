@@ -1,6 +1,7 @@
 """Models given as strings, without a registry entry.
 
-`timm:resnet50.tv_in1k`, `torchvision:resnet50/IMAGENET1K_V1`, `hub:owner/repo:name` and `open_clip:ViT-B-32/openai`.
+`timm:resnet50.tv_in1k`, `torchvision:resnet50/IMAGENET1K_V1`, `hub:owner/repo:name`, `open_clip:ViT-B-32/openai`, and
+`hf:owner/name` or `hf:FOLDER` for transformers.
 Size, crop, interpolation, mean and std come from the model's published configuration. Weights are looked for in the
 folders of TESTBED_WEIGHTS before anything is downloaded.
 """
@@ -17,7 +18,13 @@ from testbed.models.strings.names import LISTED, model_names
 __all__ = ["LISTED", "expand", "is_model_string", "matching", "resolve"]
 
 # Imported by name at first use, since each imports its package.
-_MODULES = {"timm": "timm_models", "torchvision": "torchvision_models", "hub": "hub_models", "open_clip": "clip_models"}
+_MODULES = {
+    "timm": "timm_models",
+    "torchvision": "torchvision_models",
+    "hub": "hub_models",
+    "open_clip": "clip_models",
+    "hf": "hf_models",
+}
 
 
 def is_model_string(name: str) -> bool:

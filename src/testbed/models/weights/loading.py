@@ -169,15 +169,21 @@ def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
     return load_state(network, state, str(path))
 
 
-def _note(path: Path) -> None:
-    """Record the file for the provenance, and refuse it if its sha256 is not the one in its name."""
+def note_file(path: Path, name: str = "") -> str:
+    """Record the file's sha256 for the provenance, under its own name or another. The sha256."""
     from testbed.data.fetch import digest_of
 
     if not path.is_file():
         raise ModelError(f"checkpoint {path} does not exist")
     digest, noted = digest_of(path), _noted.get()
     if noted is not None:
-        noted[path.name] = digest
+        noted[name or path.name] = digest
+    return digest
+
+
+def _note(path: Path) -> None:
+    """Record the file for the provenance, and refuse it if its sha256 is not the one in its name."""
+    digest = note_file(path)
     promised = _HASHED_NAME.fullmatch(path.name)
     if not promised or digest.startswith(promised[1]):
         return
