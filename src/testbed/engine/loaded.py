@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
+from testbed.engine.batch_norm import load_model
 from testbed.entries.registry import Registry
 from testbed.models.classifier import LoadedModel
 from testbed.options import RunOptions
@@ -67,7 +68,7 @@ class LoadedModels:
     def _get(self, name: str) -> LoadedModel:
         loaded = self._loaded.pop(name, None)
         if loaded is None:
-            loaded = LoadedModel(self._registry.model(name), self._device, self._options)
+            loaded = load_model(self._registry.model(name), self._device, self._options)
         self._loaded[name] = loaded
         return loaded
 

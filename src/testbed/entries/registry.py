@@ -175,7 +175,7 @@ class Registry:
         from testbed.models import strings as model_strings
 
         if name not in self.models.entries and model_strings.is_model_string(name):
-            return model_strings.resolve(name)
+            return model_strings.resolve(name, self)
         return self._get(self.models, name)
 
     def eval_setting(self, name: str) -> EvalSetting:

@@ -209,8 +209,8 @@ def _note(path: Path) -> None:
     if not path.is_file():
         raise ModelError(f"checkpoint {path} does not exist")
     digest, noted = digest_of(path), _noted.get()
-    if noted is not None:
-        noted[path.name] = digest
+    if noted is not None:  # two files of one name in two folders are two files
+        noted[str(path) if path.name in noted else path.name] = digest
     promised = _HASHED_NAME.fullmatch(path.name)
     if not promised or digest.startswith(promised[1]):
         return
