@@ -95,7 +95,8 @@ def nbytes_of(loaded: LoadedModel) -> int:
     network = loaded.network
     if not isinstance(network, torch.nn.Module):
         return _UNKNOWN_BYTES
-    return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
+    elsewhere = getattr(network, "bytes_elsewhere", 0)  # of one that another library computes
+    return elsewhere + sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
 
 
 def _memory_of(device: str) -> int:

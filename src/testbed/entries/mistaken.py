@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_WEIGHTS = (".pth", ".pt", ".th", ".bin", ".ckpt", ".safetensors", ".pth.tar", ".onnx")
+_WEIGHTS = (".pth", ".pt", ".th", ".bin", ".ckpt", ".safetensors", ".pth.tar")
 _ARRAYS = (".npy", ".npz")
 
 
 def weights_as_model(name: str) -> str:
     """The error for a file of weights in the place of a model; empty for another name."""
+    if name.lower().endswith(".onnx"):
+        return f"'{name}' is an ONNX file, expected a model: onnx:{name},mean=...,std=... runs it"
     if not name.lower().endswith(_WEIGHTS):
         return ""
     return (

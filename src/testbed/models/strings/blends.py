@@ -46,6 +46,29 @@ class _Parts:
         return f"blend:{'+'.join(self.members)}@{share:g}{f',bn={self.bn}' if self.bn else ''}"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a blend of two lies on the way from the first to the second."""
+
+    members: tuple[str, str]
+    share: float
+    bn: str  # the setting on whose pictures statistics were recomputed; empty where they were not
+
+
+def place_of(name: str) -> Place | None:
+    """The place of a blend of two; None for any other model, and for the mean of several."""
+    if not name.startswith("blend:"):
+        return None
+    try:
+        parts = _parted(name)
+    except EntryError:
+        return None
+    if len(parts.shares) != 1:
+        return None
+    first, second = parts.members
+    return Place((first, second), parts.shares[0], parts.bn)
+
+
 def expand(name: str) -> list[str]:
     """The models that a string stands for: of a grid one for each share."""
     parts = _parted(name)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from testbed.errors import ModelError
 
+OPAQUE = "an ONNX file gives neither gradients nor layers, and computes as it was exported"
+
 _VARINT, _LENGTH = 0, 2
 _FIXED = {1: 8, 5: 4}  # wire type -> bytes
 _MOST_BITS = 63

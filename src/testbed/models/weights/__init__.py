@@ -8,6 +8,7 @@ from testbed.models.weights.loading import (
     checkpoint_override,
     load_checkpoint,
     local_downloads,
+    note_file,
     noting_files,
     with_weights,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "hint",
     "load_checkpoint",
     "local_downloads",
+    "note_file",
     "noting_files",
     "package_file",
     "read_published",

@@ -138,6 +138,7 @@ def _refuse_another_function(
     import torch
 
     images = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(_SEED)) * 4 - 2
+    images = images.to(next((p.dtype for p in network.parameters()), images.dtype))
     with torch.no_grad():
         network.load_state_dict(dict(theirs.state_dict()))
         here, there = (getattr(out, "logits", out) for out in (network(images), theirs(images)))

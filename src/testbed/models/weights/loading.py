@@ -202,8 +202,8 @@ def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
     return load_state(network, state, str(path))
 
 
-def _note(path: Path) -> None:
-    """Record the file for the provenance, and refuse it if its sha256 is not the one in its name."""
+def note_file(path: Path) -> str:
+    """Record a file that is loaded for the provenance; returns its sha256."""
     from testbed.data.fetch import digest_of
 
     if not path.is_file():
@@ -211,6 +211,12 @@ def _note(path: Path) -> None:
     digest, noted = digest_of(path), _noted.get()
     if noted is not None:  # two files of one name in two folders are two files
         noted[str(path) if path.name in noted else path.name] = digest
+    return digest
+
+
+def _note(path: Path) -> None:
+    """Record the file for the provenance, and refuse it if its sha256 is not the one in its name."""
+    digest = note_file(path)
     promised = _HASHED_NAME.fullmatch(path.name)
     if not promised or digest.startswith(promised[1]):
         return
