@@ -164,9 +164,10 @@ def notes(results: Results, x: Column, y: Column, found: Sequence[Way]) -> list[
     for way in found:
         best = int(np.argmax(results.sign * y.value[way.rows]))
         row, statistics = way.rows[best], f" (statistics of {way.bn})" if way.bn else ""
+        first, last = y.value[way.rows[[0, -1]]]
         text.append(
-            f"Best on y{statistics}: {way.shares[best]:g} with {y.value[row]:.1f} %, where x is {x.value[row]:.1f} %; "
-            f"the ends have {y.value[way.rows[0]]:.1f} and {y.value[way.rows[-1]]:.1f} % on y."
+            f"Best on y{statistics}, chosen on these images: {way.shares[best]:g} with {y.value[row]:.1f} %, where x "
+            f"is {x.value[row]:.1f} %; the ends have {first:.1f} and {last:.1f} % on y."
         )
     return text
 

@@ -142,11 +142,11 @@ def _sizes(word: str, text: str) -> tuple[int, int]:
 
 
 def _normalization(name: str, said: dict[str, str]) -> StandardNormalization:
-    missing = [word for word in ("mean", "std") if word not in said]
+    missing = [f",{word}=..." for word in ("mean", "std") if word not in said]
     if missing:
         raise EntryError(
-            f"'{name}': an ONNX file does not tell how its pictures are normalised: add {', '.join(f',{word}=...' for word in missing)}, "
-            f"such as ,mean=0.485,0.456,0.406,std=0.229,0.224,0.225, or {_ITSELF}"
+            f"'{name}': an ONNX file does not tell how its pictures are normalised: add {', '.join(missing)}, such as "
+            f",mean=0.485,0.456,0.406,std=0.229,0.224,0.225, or {_ITSELF}"
         )
     mean, std = (_three(word, said[word]) for word in ("mean", "std"))
     return StandardNormalization(mean=mean, std=std)
