@@ -80,7 +80,7 @@ def _model(path: Path, model: Message) -> OnnxFile:
     outputs = [_tensor(value) for value in graph.get(_GRAPH_OUTPUT, ())]
     if not inputs or not outputs:
         raise ValueError("no graph with inputs and outputs")
-    operators = {}
+    operators: dict[str, str] = {}
     for node in (_fields(_view(node)) for node in graph.get(_GRAPH_NODE, ())):
         made = [_text(output) for output in node.get(_NODE_OUTPUT, ())]
         operators |= dict.fromkeys(made, _text(node[_NODE_OPERATOR][0]))
@@ -94,7 +94,7 @@ def _tensor(value: memoryview | int) -> Tensor:
     fields = _fields(_view(value))
     kind = _fields(_view(fields[_VALUE_TYPE][0])) if _VALUE_TYPE in fields else {}
     tensor = _fields(_view(kind[_TYPE_TENSOR][0])) if _TYPE_TENSOR in kind else {}
-    number = int(tensor[_TENSOR_KIND][0]) if _TENSOR_KIND in tensor else 0  # type: ignore[arg-type]
+    number = int(tensor[_TENSOR_KIND][0]) if _TENSOR_KIND in tensor else 0
     shape = _fields(_view(tensor[_TENSOR_SHAPE][0])) if _TENSOR_SHAPE in tensor else {}
     sides = [_fields(_view(side)).get(_DIMENSION_VALUE) for side in shape.get(_SHAPE_DIMENSION, ())]
     known = tuple(side[0] if side and isinstance(side[0], int) and side[0] > 0 else None for side in sides)

@@ -37,7 +37,7 @@ class OnnxNetwork(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         moved = super()._apply(fn, recurse)
-        device = self.files_sha256.device
+        device = torch.device(str(self.files_sha256.device))
         if self._opened_on != device:
             self._session, self._opened_on = _session(self._file, device), device
             self._look()
