@@ -36,6 +36,9 @@ published results can still be drawn (docs/plotting.md).
 often means later weights than the published ones. *Prepared* is the resize of the shorter side (or to height x width),
 the centre crop and the interpolation.
 
+Other models need no entry: names of timm, torchvision, torch.hub and open_clip, ONNX files (adding-a-model.md), and
+networks averaged in their weights (blends.md).
+
 Weights are looked for in the folders of `TESTBED_WEIGHTS` first, under timm's `NAME.TAG` or their published file name.
 Where they are not found, timm, torchvision and open_clip download them. `python db.py --download-weights NAME` fetches
 the file of any model in `registry/metadata/weights.json`; the networks trained on Stylized-ImageNet and the largest

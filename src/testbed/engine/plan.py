@@ -11,7 +11,7 @@ import numpy as np
 from testbed.data.audit import Findings
 from testbed.data.rows import Rows
 from testbed.data.samples import UNKNOWN, Samples
-from testbed.engine.checks import doubtful_attack, look_over_setting
+from testbed.engine.checks import doubtful_attack, look_over_setting, refused_options
 from testbed.engine.data_changes import DataToday, looked_at
 from testbed.engine.stored import Doubts, Outdated, Standing, standing_of, told_apart
 from testbed.entries.checks import check_name
@@ -194,7 +194,7 @@ def make_plan(
             stored = told_apart(store, plain, options.checkpoint)
         if stored != plain:
             plan.notes.append(f"{options.checkpoint} is not the file that {plain} was run with: it goes under {stored}")
-        standing = standing_of(registry, store, stored, options, doubts, names)
+        standing = standing_of(registry, store, entry, stored, options, doubts, names)
         pairs = _without_idle_parents(_pairs_of(registry, entry, stored, asked, standing, overwrite))
         for pair in (p for p in pairs if p.action == "done"):
             key = (pair.setting.name, pair.setting.version)
@@ -335,6 +335,8 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataT
         try:
             if isinstance(samples, DataError):
                 raise samples
+            if refused := refused_options(pair.model, options):
+                raise ModelError(f"model '{pair.model.name}': {refused}")
             pair.samples = samples
             key = (setting.dataset, *setting.choice)
             if key not in rows:

@@ -147,9 +147,10 @@ class Recorder:
         metrics = measure(pair.setting, pair.model, outputs)
         alarm = near_chance(pair.setting, outputs.targets, outputs.columns, metrics, outputs.predictions)
         idle = attack_without_effect(metrics, self._top1_elsewhere(pair))
-        pair.warning = "; ".join(text for text in (pair.warning, alarm, idle) if text)
-        left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""
         facts = self._facts.pop(evaluation_id, {})
+        told = (pair.warning, facts.pop("warning", ""), alarm, idle)
+        pair.warning = "; ".join(text for text in told if text)
+        left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""
         facts.pop("weights_sha256", None)
         seconds = sum(c["seconds"] for c in chunks)
         orphans = self.store.complete(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_WEIGHTS = (".pth", ".pt", ".th", ".bin", ".ckpt", ".safetensors", ".pth.tar", ".onnx")
+_WEIGHTS = (".pth", ".pt", ".th", ".bin", ".ckpt", ".safetensors", ".pth.tar")
 _ARRAYS = (".npy", ".npz")
 # The beginnings of settings by string, with what is to follow.
 _EMPTY = {
@@ -18,6 +18,8 @@ _EMPTY = {
 
 def weights_as_model(name: str) -> str:
     """The error for a file of weights in the place of a model; empty for another name."""
+    if name.lower().endswith(".onnx"):
+        return f"'{name}' is an ONNX file, expected a model: onnx:{name},mean=...,std=... runs it"
     if not name.lower().endswith(_WEIGHTS):
         return ""
     return (

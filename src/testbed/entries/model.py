@@ -6,8 +6,9 @@ Nothing here imports torch: an entry holds functions, and a worker that calls th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.data.labels import timm_wnids
@@ -62,6 +63,13 @@ class Model:
     own_classes: Sequence[str] | int | None = None  # outputs that are no ImageNet classes: their names, or how many
     input_note: str = ""  # what is assumed of its input: told before a run, and recorded
     no_classes: str = ""  # why its outputs are no classes at all; such a model gives features and is not scored
+    # The setting whose plain pictures give the statistics of batch normalisation, once the weights are loaded.
+    statistics_from: EvalSetting | None = None
+    # Name in a result's `weights_files` -> where the file is today: one that has changed makes the result outdated.
+    # Names that are not in it are looked for among local weights. None: stored results stand.
+    weights_paths: Mapping[str, Path] | None = None
+    own_weights: bool = True  # whether it is a network that --checkpoint can load a file into
+    opaque: str = ""  # why nobody can look into the network or ask it for gradients
     classify_arguments: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

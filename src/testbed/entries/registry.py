@@ -180,7 +180,7 @@ class Registry:
         if words:
             return other_input.prepared(self.model(base), words)
         if name not in self.models.entries and model_strings.is_model_string(name):
-            return model_strings.resolve(name)
+            return model_strings.resolve(name, self)
         return self._get(self.models, name)
 
     def eval_setting(self, name: str) -> EvalSetting:

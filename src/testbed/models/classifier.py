@@ -46,13 +46,16 @@ class LoadedModel:
         self.amp = _AMP[options.amp] if options.amp else None
         self.seed = options.seed
         with noting_files() as self.weights_files:
-            self.network, self.head = _load(entry, options)
+            self.network, self.head = load_network(entry, options)
         wanted = self.device.type == "cpu" if options.channels_last is None else options.channels_last
         self.channels_last = wanted and _convolves(self.network)  # to others the layout means nothing
         if isinstance(self.network, nn.Module):
             self.network = self.network.eval().to(self.device)
             if self.channels_last:
                 self.network = self.network.to(memory_format=torch.channels_last)
+        self.recorded: dict[str, Any] = dict(getattr(self.network, "recorded_facts", {}))
+        if (warning := getattr(self.network, "recorded_warning", "")) != "":
+            self.recorded["warning"] = warning
         # Before torch.compile, whose wrapper renames the tensors.
         self.weights_sha256 = state_sha256(self.network)
         self._sizes: dict[str, int] = {}  # setting -> the batch size in use, where it is not the one to begin with
@@ -101,6 +104,7 @@ class LoadedModel:
             "torch_threads": torch.get_num_threads(),
             "channels_last": self.channels_last,
             "head": None if self.head is None else f"{self.head.outputs} outputs, from the {self.head.origin}",
+            **self.recorded,
         }
 
 
@@ -108,7 +112,7 @@ def _convolves(network: Any) -> bool:
     return isinstance(network, nn.Module) and any(isinstance(part, nn.Conv2d) for part in network.modules())
 
 
-def _load(entry: Model, options: RunOptions) -> tuple[Any, Head | None]:
+def load_network(entry: Model, options: RunOptions) -> tuple[Any, Head | None]:
     """The entry's network with its weights, or with those of the checkpoint and its outputs, if these are others."""
     checkpoint = options.checkpoint or entry.checkpoint
     path = Path(checkpoint).expanduser() if checkpoint else None
@@ -123,7 +127,9 @@ def _load(entry: Model, options: RunOptions) -> tuple[Any, Head | None]:
             # A loader that uses `with_weights` has loaded the checkpoint itself; any other has loaded its own weights.
             if override is not None and not override.loaded:
                 network = load_checkpoint(network, override.path)
-        return network, (override.head if override is not None else None) or own_head(entry)
+        # A network that is made of others has the outputs of their checkpoints.
+        head = override.head if override is not None else getattr(network, "recorded_head", None)
+        return network, head or own_head(entry)
     except TestbedError as error:
         how = hint(entry.name, registry_folders(options.registry)) if isinstance(error, MissingWeights) else ""
         raise ModelError(f"model '{entry.name}' cannot be loaded: {error}{how}") from error

@@ -3,17 +3,22 @@
 `timm:resnet50.tv_in1k`, `torchvision:resnet50/IMAGENET1K_V1`, `hub:owner/repo:name`, `open_clip:ViT-B-32/openai`, and
 `hf:owner/name` or `hf:FOLDER` for transformers.
 Size, crop, interpolation, mean and std come from the model's published configuration. Weights are looked for in the
-folders of TESTBED_WEIGHTS before anything is downloaded.
+folders of TESTBED_WEIGHTS before anything is downloaded. `onnx:FILE` is a network in a file, `blend:A+B@0.5` one made
+from the weights of others.
 """
 
 from __future__ import annotations
 
 import fnmatch
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from testbed.entries.model import Model
 from testbed.errors import UnknownName
 from testbed.models.strings.names import LISTED, model_names
+
+if TYPE_CHECKING:
+    from testbed.entries.registry import Registry
 
 __all__ = ["LISTED", "expand", "is_model_string", "matching", "resolve"]
 
@@ -24,21 +29,31 @@ _MODULES = {
     "hub": "hub_models",
     "open_clip": "clip_models",
     "hf": "hf_models",
+    "onnx": "onnx_models",
 }
+_OF_OTHERS = {"blend": "blends"}  # made of other models, which the registry knows
 
 
 def is_model_string(name: str) -> bool:
-    return name.split(":", 1)[0] in _MODULES and ":" in name
+    return name.split(":", 1)[0] in (*_MODULES, *_OF_OTHERS) and ":" in name
 
 
-def resolve(name: str) -> Model:
+def resolve(name: str, registry: Registry | None = None) -> Model:
+    """The model of a string; a string that names other models needs the registry that knows them."""
     kind, rest = name.split(":", 1)
-    model: Model = import_module(f"testbed.models.strings.{_MODULES[kind]}").resolve(name, rest)
+    if kind in _OF_OTHERS:
+        model: Model = import_module(f"testbed.models.strings.{_OF_OTHERS[kind]}").resolve(name, rest, registry)
+    else:
+        model = import_module(f"testbed.models.strings.{_MODULES[kind]}").resolve(name, rest)
     return model
 
 
 def expand(token: str) -> list[str]:
-    """The model strings that a glob matches; a string without wildcards is returned as it is."""
+    """The model strings that a glob or a grid of blends stands for; any other string is returned as it is."""
+    kind = token.split(":", 1)[0]
+    if kind in _OF_OTHERS:
+        names: list[str] = import_module(f"testbed.models.strings.{_OF_OTHERS[kind]}").expand(token)
+        return names
     return matching(token) if any(c in token for c in "*?[") else [token]
 
 

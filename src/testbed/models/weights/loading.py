@@ -170,14 +170,15 @@ def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
 
 
 def note_file(path: Path, name: str = "") -> str:
-    """Record the file's sha256 for the provenance, under its own name or another. The sha256."""
+    """Record a file that is loaded for the provenance, under its own name or another; returns its sha256."""
     from testbed.data.fetch import digest_of
 
     if not path.is_file():
         raise ModelError(f"checkpoint {path} does not exist")
     digest, noted = digest_of(path), _noted.get()
-    if noted is not None:
-        noted[name or path.name] = digest
+    if noted is not None:  # two files of one name in two folders are two files
+        name = name or path.name
+        noted[str(path) if name in noted else name] = digest
     return digest
 
 
