@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from testbed.data.class_folders import check_rule, labels_of
 from testbed.data.images import EXTENSIONS, OTHER_PICTURES, FileState, picture_samples
-from testbed.data.labels import class_indices
 from testbed.data.locate import MissingData, find
-from testbed.data.samples import UNKNOWN, Dataset, Samples
+from testbed.data.samples import Dataset, Samples
 from testbed.errors import DataError, EntryError
 
 
@@ -43,10 +41,7 @@ class StandardDataset(Dataset):
             object.__setattr__(self, "classes", tuple((str(folder), int(label)) for folder, label in pairs))
         if (self.name is None) == (self.path is None):
             raise EntryError(f"StandardDataset: expected name or path, got name={self.name!r}, path={self.path!r}")
-        if self.labels not in ("auto", "imagenet", "integer", "sorted", "none", "if-any"):
-            raise EntryError(
-                f"StandardDataset: labels must be auto, imagenet, integer, sorted, none or if-any, got {self.labels!r}"
-            )
+        check_rule("StandardDataset", self.labels)
 
     def describe(self) -> str:
         return f"folder {self.name or self.path}"
@@ -65,18 +60,18 @@ class StandardDataset(Dataset):
                 f"no images in {root}: expected class folders{wanted} with jpg, png, ... files in them"
                 + (f"; {left_out}" if left_out else "")
             )
-        ids = [relative for relative, _ in files]
-        targets, space, num_classes = self._targets(ids, root)
-        states = [state for _, state in files]
-        labelled = self.labels != "none" and bool((targets >= 0).any())
+        empty = [e.name for e in root.iterdir() if e.is_dir() and not e.name.startswith(".")]
+        paths = [relative for relative, _ in files]
+        labelled = labels_of(paths, self.labels, named or None, root, empty)
         return picture_samples(
             root,
-            ids,
-            targets,
-            states,
-            label_space=space,
-            num_classes=num_classes,
-            folders_are_classes=labelled,
+            labelled.ids,
+            labelled.targets,
+            [files[place][1] for place in labelled.order],
+            paths=[paths[place] for place in labelled.order],
+            label_space=labelled.space,
+            num_classes=labelled.num_classes,
+            folders_are_classes=labelled.folders_are_classes,
             left_out=left_out,
         )
 
@@ -91,31 +86,6 @@ class StandardDataset(Dataset):
         if not root.is_dir():
             raise MissingData(f"dataset folder {root} does not exist: expected class folders with images")
         return root
-
-    def _targets(self, ids: list[str], root: Path) -> tuple[np.ndarray, str, int | None]:
-        """The label of each image, the label space, and its number of classes, as in Samples."""
-        unlabelled = self.labels == "if-any" and not any("/" in i for i in ids)
-        if self.labels == "none" or unlabelled:
-            return np.full(len(ids), UNKNOWN, dtype=np.int64), "own", None
-        classes = [i.split("/", 1)[0] if "/" in i else "" for i in ids]
-        if self.classes is not None:
-            label = dict(self.classes)
-            return np.array([label[c] for c in classes], dtype=np.int64), "own", None
-        if "" in classes:
-            stray = ids[classes.index("")]
-            if set(classes) == {""}:
-                raise DataError(
-                    f"{root}: expected one folder per class, got {len(ids)} pictures without any: list them with "
-                    'labels in a CSV (manifest:FILE.csv), or declare labels="none" and a metrics_fn with image_paths'
-                )
-            raise DataError(f"{root}: expected images inside class folders, got {stray} beside them")
-        indices, space, num_classes = class_indices(
-            classes, "auto" if self.labels == "if-any" else self.labels, str(root)
-        )
-        empty = {e.name for e in root.iterdir() if e.is_dir() and not e.name.startswith(".")} - set(classes)
-        if empty and space == "own" and num_classes is not None:  # sorted names: leaving one out moves the others
-            raise DataError(f"{root}: the class folder {min(empty)} holds no images, so that labels would shift")
-        return np.array([indices[c] for c in classes], dtype=np.int64), space, num_classes
 
 
 def walk_images(root: Path, others: Counter[str] | None = None) -> list[tuple[str, FileState]]:

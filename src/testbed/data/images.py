@@ -134,19 +134,25 @@ def picture_samples(
     targets: np.ndarray,
     states: Sequence[FileState],
     *,
+    paths: Sequence[str] | None = None,
     listing: Path | None = None,
     label_space: str = "own",
     num_classes: int | None = None,
     folders_are_classes: bool = False,
     left_out: str = "",
 ) -> Samples:
-    """The Samples of picture files. An id is a path relative to `root`; `listing` is a file with their labels."""
+    """The Samples of picture files.
+
+    An id is a path relative to `root`; where ids are something else, `paths` has the paths. `listing` is a file with
+    the labels.
+    """
+    paths = ids if paths is None else paths
     numbers = np.array(states, dtype=np.int64).reshape(-1, 3)
     place = (listing or root).resolve()
     return Samples(
         ids=ids,
         targets=targets,
-        load=lambda index: read_rgb(root / ids[index]),
+        load=lambda index: read_rgb(root / paths[index]),
         # File sizes stand in for the pixels: listing a dataset reads no picture.
         fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.ascontiguousarray(numbers[:, 0]).tobytes()),
         label_space=label_space,
@@ -155,7 +161,7 @@ def picture_samples(
         # The times of every file: a picture that was replaced by one of the same size must not come from the cache.
         cache_salt=f"{place}:{fingerprint_of(numbers.tobytes())}",
         newest_ns=int(numbers[:, 1].max(initial=0)),
-        read=lambda index: regular(root / ids[index]).read_bytes(),
+        read=lambda index: regular(root / paths[index]).read_bytes(),
         left_out=left_out,
     )
 
