@@ -33,7 +33,9 @@ def shard_files(text: str) -> list[Path]:
         found = [Path(p) for p in glob.glob(pattern, recursive=True)]
         if not found:
             problem = f"shard {pattern} does not exist" if "{" in text else f"no shards at {pattern}"
-            raise MissingData(f"{problem}: expected tar files, as a folder, a glob or a range such as val-{{00..63}}.tar")
+            raise MissingData(
+                f"{problem}: expected tar files, as a folder, a glob or a range such as val-{{00..63}}.tar"
+            )
         files += sorted(found, key=_by_number)
     if "{" not in text:
         _refuse_gaps(files)
@@ -42,9 +44,11 @@ def shard_files(text: str) -> list[Path]:
 
 def class_names(files: Sequence[Path]) -> list[str]:
     """The lines of classnames.txt in the folder of the shards or the one above; empty where there is none."""
-    for folder in (files[0].parent, files[0].absolute().parent.parent):
+    own = files[0].absolute().parent
+    for folder in (own, own.parent):
         path = folder / _NAMES
-        if path.is_file():
+        # Beside test/nshards.txt the names are those of the shards in that folder.
+        if path.is_file() and not (folder == own and (own / _SPLIT / _COUNT).is_file()):
             text = _text(path)
             names = [line.strip() for line in text.splitlines()]
             while names and not names[-1]:
@@ -66,7 +70,9 @@ def _in_folder(folder: Path) -> list[Path]:
             return files
     files = sorted(folder.glob("*.tar"), key=_by_number)
     if not files:
-        raise MissingData(f"no shards in {folder}: expected tar files, or {_SPLIT}/{_COUNT} and the tar files it counts")
+        raise MissingData(
+            f"no shards in {folder}: expected tar files, or {_SPLIT}/{_COUNT} and the tar files it counts"
+        )
     sets = sorted({_DIGITS.sub("#", file.name) for file in files})
     if len(sets) > 1:
         raise DataError(f"{folder}: expected the shards of one set, got {_some(sets)}: name them by a glob")

@@ -153,7 +153,7 @@ def _of_names(several: Sequence[Sequence[str]], names: Sequence[str], rule: str,
         if unknown:
             raise DataError(f"{where}: expected labels of classnames.txt, got {unknown[0][:_MOST_SHOWN]!r}")
         return _of_numbers([[place[name] for name in own] for own in several], names, rule, where)
-    listed = {name: where for name in used}
+    listed = dict.fromkeys(used, where)
     indices, space, num_classes = class_indices(used, rule, where, listed)
     if space == "own" and rule == "auto":  # captions would all be classes
         raise DataError(f"{where}: expected wnids or names of ImageNet's classes as labels{not_understood(used)}")

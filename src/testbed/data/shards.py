@@ -92,7 +92,7 @@ class _Listed:
 
 
 def samples_of_shards(files: Sequence[Path], rule: str) -> Samples:
-    """The Samples of the pictures in shards, in their order; ImageNet's validation pictures in that of class folders."""
+    """The Samples of the pictures in shards, in their order; ImageNet's validation pictures in that of folders."""
     listed, found = _listed(files, rule)
     chosen = [found[place] for place in listed.order]
     pictures = [(sample.archive, sample.picture) for sample in chosen]
@@ -122,7 +122,7 @@ def _listed(files: Sequence[Path], rule: str) -> tuple[_Listed, list[Sample]]:
         return _by_path(names, rule, place), found
     targets = np.array([own[0] if own else UNKNOWN for own in labels.of_samples], dtype=np.int64)
     several = {name: own for name, own in zip(names, labels.of_samples, strict=True) if len(own) > 1}
-    known = None if several or labels.space == "own" and labels.names else by_name(_bare(names), place)
+    known = None if several or (labels.space == "own" and labels.names) else by_name(_bare(names), place)
     if known is None:
         return _Listed(names, list(range(len(names))), labels, targets, several, False), found
     ids, published = known
