@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -128,6 +129,12 @@ def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(text.split())}"
 
 
+def left_out_in_words(others: Counter[str]) -> str:
+    """The pictures that are not read, as one line; nothing where there are none."""
+    counts = ", ".join(f"{n} {ending}" for ending, n in sorted(others.items()))
+    return f"{counts} left out: only {', '.join(sorted(EXTENSIONS))} are read" if counts else ""
+
+
 def picture_samples(
     root: Path,
     ids: Sequence[str],
@@ -162,6 +169,7 @@ def picture_samples(
         cache_salt=f"{place}:{fingerprint_of(numbers.tobytes())}",
         newest_ns=int(numbers[:, 1].max(initial=0)),
         read=lambda index: regular(root / paths[index]).read_bytes(),
+        form=f"folder {root}",
         left_out=left_out,
     )
 
@@ -172,6 +180,7 @@ def packed_samples(
     sizes: Sequence[int],
     read: Callable[[int], bytes],
     files: Mapping[Path, FileState],
+    *,
     label_space: str = "own",
     num_classes: int | None = None,
     folders_are_classes: bool = False,

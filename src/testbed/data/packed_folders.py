@@ -10,8 +10,7 @@ from pathlib import Path
 
 from testbed.data.archives import Archive, Member, open_archive
 from testbed.data.class_folders import check_rule, labels_of
-from testbed.data.folders import left_out_in_words
-from testbed.data.images import EXTENSIONS, OTHER_PICTURES, packed_samples
+from testbed.data.images import EXTENSIONS, OTHER_PICTURES, left_out_in_words, packed_samples
 from testbed.data.labels import imagenet_wnids
 from testbed.data.locate import MissingData
 from testbed.data.samples import Dataset, Samples

@@ -30,13 +30,13 @@ def shard_files(text: str) -> list[Path]:
         return [path]
     files: list[Path] = []
     for pattern in _expanded(str(path)):
-        found = [Path(p) for p in glob.glob(pattern, recursive=True)]
-        if not found:
+        matches = [Path(p) for p in glob.glob(pattern, recursive=True)]
+        if not matches:
             problem = f"shard {pattern} does not exist" if "{" in text else f"no shards at {pattern}"
             raise MissingData(
                 f"{problem}: expected tar files, as a folder, a glob or a range such as val-{{00..63}}.tar"
             )
-        files += sorted(found, key=_by_number)
+        files += sorted(matches, key=_by_number)
     if "{" not in text:
         _refuse_gaps(files)
     return files
@@ -88,14 +88,14 @@ def _refuse_gaps(files: Sequence[Path]) -> None:
         if match is not None:
             key = (file.parent, match["before"], match["count"] or "")
             numbers.setdefault(key, set()).add(int(match["number"]))
-    for (folder, before, count), found in numbers.items():
-        first, last = min(found), max(found)
+    for (folder, before, count), matches in numbers.items():
+        first, last = min(matches), max(matches)
         if count:  # shard-00003-of-00064; some count from 1
-            first = int(int(count) in found)
+            first = int(int(count) in matches)
             last = int(count) - 1 + first
         if last - first > _MOST_SHARDS:
             continue
-        missing = sorted(set(range(first, last + 1)) - found)
+        missing = sorted(set(range(first, last + 1)) - matches)
         if missing:
             raise DataError(
                 f"{folder}: {len(missing)} of the shards {before}... are missing: number {_some(missing)}; a list such "

@@ -67,10 +67,10 @@ def _strange(flat: Sequence[int | str]) -> str:
 
 def _raw(sample: HasFiles, where: str) -> Any:
     """The label as it is stored: a number, a name, a list or an array of numbers; None where there is no file of it."""
-    found = {}
+    by_field = {}
     for name, read in _READERS.items():
         data = sample.text(name)
-        if data is None or (name == "txt" and found):  # a caption beside a number
+        if data is None or (name == "txt" and by_field):  # a caption beside a number
             continue
         try:
             label = read(data)
@@ -78,12 +78,12 @@ def _raw(sample: HasFiles, where: str) -> Any:
             told = " ".join(str(error).split())[:_MOST_SHOWN]
             raise DataError(f"{where}: the label {sample.key}.{name} cannot be read: {told}") from error
         if label is not None:
-            found[name] = label
-    numbers = {name: label for name, label in found.items() if isinstance(label, int)}
+            by_field[name] = label
+    numbers = {name: label for name, label in by_field.items() if isinstance(label, int)}
     if len(set(numbers.values())) > 1:
         said = " and ".join(f"{label} in .{name}" for name, label in numbers.items())
         raise DataError(f"{where}: expected one label of {sample.key}, got {said}")
-    return next(iter(found.values()), None)
+    return next(iter(by_field.values()), None)
 
 
 def _of_text(data: bytes) -> int | str:

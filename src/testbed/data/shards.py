@@ -93,15 +93,15 @@ class _Listed:
 
 def samples_of_shards(files: Sequence[Path], rule: str) -> Samples:
     """The Samples of the pictures in shards, in their order; ImageNet's validation pictures in that of folders."""
-    listed, found = _listed(files, rule)
-    chosen = [found[place] for place in listed.order]
+    listed, everything = _listed(files, rule)
+    chosen = [everything[place] for place in listed.order]
     pictures = [(sample.archive, sample.picture) for sample in chosen]
     samples = packed_samples(
         listed.ids,
         listed.targets,
         [member.size for _, member in pictures],
         lambda index: pictures[index][0].read(pictures[index][1]),
-        {sample.archive.path: sample.archive.state for sample in found},
+        {sample.archive.path: sample.archive.state for sample in everything},
         label_space=listed.labels.space,
         num_classes=listed.labels.num_classes,
         folders_are_classes=listed.folders_are_classes,
@@ -112,19 +112,23 @@ def samples_of_shards(files: Sequence[Path], rule: str) -> Samples:
 
 
 def _listed(files: Sequence[Path], rule: str) -> tuple[_Listed, list[Sample]]:
-    found = [sample for path in files for sample in samples_in(open_archive(path))]
+    everything = [sample for path in files for sample in samples_in(open_archive(path))]
     place = files[0] if len(files) == 1 else files[0].parent
-    if not found:
+    if not everything:
         raise DataError(f"no samples in {place}: expected files such as 000.jpg and 000.cls side by side")
-    names = _names(found)
-    labels = Labels([()] * len(found)) if rule == "none" else read_labels(found, class_names(files), rule, str(place))
+    names = _names(everything)
+    labels = (
+        Labels([()] * len(everything))
+        if rule == "none"
+        else read_labels(everything, class_names(files), rule, str(place))
+    )
     if labels is None:  # no sample has any: folders or names may tell
-        return _by_path(names, rule, place), found
+        return _by_path(names, rule, place), everything
     targets = np.array([own[0] if own else UNKNOWN for own in labels.of_samples], dtype=np.int64)
     several = {name: own for name, own in zip(names, labels.of_samples, strict=True) if len(own) > 1}
     known = None if several or (labels.space == "own" and labels.names) else by_name(_bare(names), place)
     if known is None:
-        return _Listed(names, list(range(len(names))), labels, targets, several, False), found
+        return _Listed(names, list(range(len(names))), labels, targets, several, False), everything
     ids, published = known
     wrong = np.flatnonzero((targets != published) & (targets != UNKNOWN))
     if len(wrong):
@@ -134,7 +138,7 @@ def _listed(files: Sequence[Path], rule: str) -> tuple[_Listed, list[Sample]]:
     # Labels that a rule leaves out stay out.
     targets = published if (targets != UNKNOWN).any() else targets
     labels = replace(labels, space="imagenet", num_classes=1000)
-    return _Listed([ids[i] for i in order], order, labels, targets[order], {}, bool((targets >= 0).any())), found
+    return _Listed([ids[i] for i in order], order, labels, targets[order], {}, bool((targets >= 0).any())), everything
 
 
 def _by_path(names: list[str], rule: str, place: Path) -> _Listed:
@@ -156,15 +160,15 @@ def _bare(names: Sequence[str]) -> list[str]:
     return [name.rpartition("/")[2] for name in names]
 
 
-def _names(found: Sequence[Sample]) -> list[str]:
+def _names(everything: Sequence[Sample]) -> list[str]:
     """The names of the pictures; with those of the shards before them where every shard counts anew."""
-    names = [sample.picture.name for sample in found]
+    names = [sample.picture.name for sample in everything]
     if len(set(names)) == len(names):
         return names
-    names = [f"{sample.archive.path.stem}/{name}" for sample, name in zip(found, names, strict=True)]
+    names = [f"{sample.archive.path.stem}/{name}" for sample, name in zip(everything, names, strict=True)]
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
-        raise DataError(f"{found[0].archive.path.parent}: expected each picture once, got {twice} twice")
+        raise DataError(f"{everything[0].archive.path.parent}: expected each picture once, got {twice} twice")
     return names
 
 

@@ -52,16 +52,16 @@ def by_name(names: Sequence[str], where: Path) -> tuple[list[str], np.ndarray] |
     labels, ids = [], []
     for match in matches:
         assert match is not None
-        found = match.groupdict()
-        label = _numbered(found.get("number"), published, match.string, where)
-        named = found["wnid"]
+        parts = match.groupdict()
+        label = _numbered(parts.get("number"), published, match.string, where)
+        named = parts["wnid"]
         if named is not None and (named not in index or label not in (None, index[named])):
             said = f"its number is of {imagenet_wnids()[label]}" if label is not None else "no class of ImageNet"
             raise DataError(f"{where}: {match.string} names {named}, but {said}")
         label = index[named] if named is not None else label
         assert label is not None
         labels.append(label)
-        ids.append(f"{imagenet_wnids()[label]}/{_published_name(found)}")
+        ids.append(f"{imagenet_wnids()[label]}/{_published_name(parts)}")
     if len(set(ids)) < len(ids):
         twice = Counter(ids).most_common(1)[0][0]
         raise DataError(f"{where}: expected each picture once, got {twice.partition('/')[2]} under two names")
@@ -76,9 +76,9 @@ def _numbered(number: str | None, published: np.ndarray, name: str, where: Path)
     return int(published[int(number) - 1])
 
 
-def _published_name(found: dict[str, str]) -> str:
-    stem = f"ILSVRC2012_val_{found['number']}" if "number" in found else found["stem"]
-    return stem + (".JPEG" if found["ending"].lower() in _JPEG else found["ending"])
+def _published_name(parts: dict[str, str]) -> str:
+    stem = f"ILSVRC2012_val_{parts['number']}" if "number" in parts else parts["stem"]
+    return stem + (".JPEG" if parts["ending"].lower() in _JPEG else parts["ending"])
 
 
 # ---- the devkit ------------------------------------------------------------------------------------------
