@@ -77,6 +77,8 @@ def _raw(sample: HasFiles, where: str) -> Any:
         except (ValueError, TypeError, KeyError, RecursionError, EOFError) as error:
             told = " ".join(str(error).split())[:_MOST_SHOWN]
             raise DataError(f"{where}: the label {sample.key}.{name} cannot be read: {told}") from error
+        if isinstance(label, np.ndarray):
+            label = checked_labels(label, f"{where}: {sample.key}.{name}")
         if label is not None:
             by_field[name] = label
     numbers = {name: label for name, label in by_field.items() if isinstance(label, int)}
@@ -113,8 +115,7 @@ def _of_json(data: bytes) -> int | str | list[int] | None:
 def _of_array(data: bytes) -> np.ndarray:
     from testbed.data.array_files import read_npy
 
-    array = read_npy(io.BytesIO(data), len(data)).ravel()
-    return checked_labels(array, "labels")
+    return read_npy(io.BytesIO(data), len(data)).ravel()
 
 
 _READERS: Mapping[str, Callable[[bytes], Any]] = {"cls": _of_text, "json": _of_json, "npy": _of_array, "txt": _of_text}
