@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from testbed.data.labels import class_indices, imagenet_wnids, meanings, mostly_imagenet, not_understood, timm_wnids
+from testbed.data.labels import (
+    class_indices,
+    imagenet_meanings,
+    imagenet_wnids,
+    mostly_imagenet,
+    not_understood,
+    timm_wnids,
+)
 from testbed.errors import DataError
 
 # Sets that number their 200 classes from 0 on, in the order of their wnids -> timm's list of these.
@@ -39,13 +46,18 @@ def class_indices_of_numbers(names: Sequence[str], rule: str, where: str, highes
         return (None, "imagenet", 1000) if is_imagenet else (None, "own", len(names) or None)
     if not names:
         raise DataError(f"{where}: labels={rule} is for class names, got numbers without any")
+    if rule == "auto" and all(name.isdecimal() for name in names):
+        # Classes that were sorted as text: the number 2 is called 10.
+        indices, space, _ = class_indices(names, "integer", where)
+        whole = sorted(indices.values()) == list(range(len(names)))
+        return [indices[name] for name in names], space, len(names) if whole else None
     if rule == "auto":
         for places in (range(1000), *map(subset, NUMBERED_RULES)):
             if in_place(names, places):
                 return places, "imagenet", 1000
         if not mostly_imagenet(names):
             return None, "own", len(names)  # numbers in the order of the list, whatever the names are
-        if strangers := [name for name in names if not meanings(name)]:
+        if strangers := [name for name in names if not imagenet_meanings(name)]:
             raise DataError(
                 f"{where}: expected names of ImageNet's classes, as {len(names) - len(strangers)} of {len(names)} are"
                 f"{not_understood(strangers)}; labels=integer takes the numbers as they are"
@@ -63,7 +75,7 @@ def in_place(names: Sequence[str], places: Sequence[int]) -> bool:
     """
     if len(names) != len(places):
         return False
-    meant = [meanings(name) for name in names]
+    meant = [imagenet_meanings(name) for name in names]
     fits = {index for index, own in zip(places, meant, strict=True) if index in own}
     moved = [own for index, own in zip(places, meant, strict=True) if own and index not in own and not fits & set(own)]
     return len(fits) >= _LEAST_IN_PLACE * len(names) and not moved

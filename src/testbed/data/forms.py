@@ -17,7 +17,7 @@ from testbed.data.class_lists import NUMBERED_RULES, subset
 from testbed.data.labels import imagenet_wnids
 from testbed.data.packed_folders import is_shard
 from testbed.data.packed_folders import samples_in as samples_in_archive
-from testbed.data.parquet import samples_of_files
+from testbed.data.parquet import files_at, refuse_missing_shards, samples_of_files
 from testbed.data.samples import Samples, fingerprint_of
 from testbed.data.shard_files import shard_files
 from testbed.data.shards import samples_of_shards
@@ -52,6 +52,7 @@ def packed_at(root: Path, name: str) -> Form | None:
         pattern = re.compile(word + _PARQUET)
         tables = sorted(p for p in place.parent.glob("*.parquet") if pattern.fullmatch(p.name))
         if tables:
+            refuse_missing_shards(tables)
             return Form("parquet", tuple(tables))
     packed = next((file for ending in ENDINGS if (file := place.with_name(place.name + ending)).is_file()), None)
     return Form("archive", (packed,)) if packed is not None else None
@@ -59,9 +60,8 @@ def packed_at(root: Path, name: str) -> Form | None:
 
 def packed_in(folder: Path) -> Form | None:
     """The parquet files or shards in a folder without pictures, else None."""
-    tables = sorted(p for p in folder.rglob("*.parquet") if not p.name.startswith("."))
-    if tables:
-        return Form("parquet", tuple(tables))
+    if any(folder.rglob("*.parquet")):
+        return Form("parquet", tuple(files_at(folder)))
     if any(folder.glob("*.tar")) or any(folder.glob("*/nshards.txt")):
         return Form("shards", tuple(shard_files(str(folder))))
     return None

@@ -69,6 +69,8 @@ def _decoded(source: Callable[[], Path | BytesIO], where: str) -> Any:
         # No ImageError: such are skipped by --skip-bad-images, and this picture may be good.
         raise DataError(f"not enough memory to read {where}") from error
     except Exception as error:  # Pillow raises many kinds, from OSError to struct.error
+        if isinstance(error, DataError) and not isinstance(error, ImageError):
+            raise  # of what holds the picture, such as an archive that was replaced
         if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
             raise DataError(f"{where} cannot be read: {error.strerror}") from error
         raise ImageError(f"unreadable image {where}: {_in_one_line(error)}") from error
@@ -188,16 +190,19 @@ def packed_samples(
 ) -> Samples:
     """The Samples of pictures that lie in other files: archives, shards, tables.
 
-    `sizes` are those of the encoded pictures, in bytes; `read` gives the bytes of one, and must be safe to call from
-    several threads and after a fork; `files` are what holds them. Pictures with the same ids, labels and sizes have
-    the same fingerprint as a folder of them.
+    `sizes` are those of the encoded pictures, in bytes, or of what holds them where a picture's own cannot be told
+    without reading it; `read` gives the bytes of one, and must be safe to call from several threads and after a fork;
+    `files` are what holds them. Pictures with the same ids, labels and sizes have the same fingerprint as a folder of
+    them.
     """
     states = [(str(path.resolve()), *state) for path, state in files.items()]
     place = next(iter(files))
     return Samples(
         ids=ids,
         targets=targets,
-        load=lambda index: decode_rgb(read(index), f"{ids[index]} in {place if len(files) == 1 else place.parent}"),
+        load=lambda index: _decoded(
+            lambda: BytesIO(read(index)), f"{ids[index]} in {place if len(files) == 1 else place.parent}"
+        ),
         fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.asarray(sizes, dtype=np.int64).tobytes()),
         label_space=label_space,
         num_classes=num_classes,

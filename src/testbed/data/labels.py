@@ -68,14 +68,14 @@ def _imagenet_names() -> dict[str, list[int]]:
     return every | first | _HUB_NAMES
 
 
-def meanings(name: str) -> Sequence[int]:
-    """The ImageNet classes that a wnid or name may mean; none for another name."""
-    return _imagenet_names().get(_plain(name), ())
+def imagenet_meanings(name: str) -> tuple[int, ...]:
+    """The ImageNet classes that a name or wnid may stand for: none, one, or several that share it."""
+    return tuple(_imagenet_names().get(_plain(name), ()))
 
 
 def mostly_imagenet(names: Sequence[str]) -> bool:
     """Whether more than half of the names are those of ImageNet's classes."""
-    return sum(bool(meanings(name)) for name in names) > len(names) / 2
+    return sum(bool(imagenet_meanings(name)) for name in names) > len(names) / 2
 
 
 def _plain(name: str) -> str:
@@ -174,7 +174,7 @@ def _rule_for(names: Sequence[str]) -> str:
         return "imagenet"
     if all(n.isdecimal() for n in names):
         return "integer"
-    return "name" if all(meanings(n) for n in names) else "sorted"
+    return "name" if all(imagenet_meanings(n) for n in names) else "sorted"
 
 
 def not_understood(names: Sequence[str]) -> str:
@@ -205,12 +205,12 @@ def _wnid_indices(places: Mapping[str, str]) -> dict[str, int]:
 
 def _name_indices(places: Mapping[str, str]) -> dict[str, int]:
     # Beside "maillot, tank suit" a maillot is the other of the two classes that are called so.
-    taken = {meanings(name)[0] for name in places if len(meanings(name)) == 1}
+    taken = {imagenet_meanings(name)[0] for name in places if len(imagenet_meanings(name)) == 1}
     indices = {}
     for name, place in places.items():
-        meant = [index for index in meanings(name) if index not in taken or len(meanings(name)) == 1]
+        meant = [index for index in imagenet_meanings(name) if index not in taken or len(imagenet_meanings(name)) == 1]
         if len(meant) != 1:
-            wnids = [imagenet_wnids()[index] for index in meanings(name)]
+            wnids = [imagenet_wnids()[index] for index in imagenet_meanings(name)]
             raise DataError(
                 f"{place}: expected names of one ImageNet class each, got {name!r}: call it {' or '.join(wnids)}"
             )
@@ -242,7 +242,7 @@ def _refuse_misfits(places: Mapping[str, str]) -> None:
 
 def _refuse_strangers(places: Mapping[str, str]) -> None:
     """Refuse names that are not ImageNet's where most are: in sorted order all of them would get other indices."""
-    strangers = [name for name in places if not meanings(name)]
+    strangers = [name for name in places if not imagenet_meanings(name)]
     if mostly_imagenet(list(places)):
         raise DataError(
             f"{places[strangers[0]]}: expected names of ImageNet's classes, as {len(places) - len(strangers)} of "

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.data.hub_layout import readme_head
 from testbed.errors import DataError
 
 # Names of label columns where no feature type tells. `class_name` is none of them: such words are rarely ImageNet's.
 _LABELS = ("label", "labels", "cls", "wnid", "class", "target", "fine_label", "coarse_label")
-_README = re.compile(r"---\s*\n(.*?)\n---\s*(\n|$)", re.DOTALL)
 _FOLDERS_UP = 3  # how far above the files a README.md belongs to them
 _MOST_NAMED = 8
 
@@ -49,18 +48,6 @@ def find_columns(schema: Any, image: str | None, label: str | None, labelled: bo
     )
 
 
-def readme_head(folder: Path) -> dict[str, Any]:
-    """The YAML head of README.md in a folder; empty without one."""
-    import yaml
-
-    try:
-        head = _README.match((folder / "README.md").read_text(encoding="utf-8"))
-        read = yaml.safe_load(head[1]) if head else None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return {}
-    return read if isinstance(read, dict) else {}
-
-
 def _features(schema: Any, where: Path) -> dict[str, Mapping[str, Any]]:
     """Column -> its feature in the words of the datasets library, from the file, else from a README.md beside it."""
     try:
@@ -70,7 +57,8 @@ def _features(schema: Any, where: Path) -> dict[str, Mapping[str, Any]]:
         pass
     for folder in list(where.parents)[:_FOLDERS_UP]:
         for info in _as_list(readme_head(folder).get("dataset_info")):
-            listed = [f for f in _as_list(info.get("features")) if isinstance(f, dict) and "name" in f]
+            stored = info.get("features") if isinstance(info, dict) else None
+            listed = [f for f in _as_list(stored) if isinstance(f, dict) and "name" in f]
             if listed and {str(f["name"]) for f in listed} <= set(schema.names):
                 return {str(f["name"]): _from_readme(f) for f in listed}
     return {}

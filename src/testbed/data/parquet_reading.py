@@ -15,7 +15,7 @@ from testbed.errors import DataError, ImageError
 
 EXTRA = "parquet files are read with the package pyarrow: pip install 'robustness-testbed[parquet]'"
 _AT_ONCE = 16  # pictures that are read in one go
-_MOST_BYTES = 64 << 20  # of pictures that are kept
+_MOST_BYTES = 32 << 20  # of pictures that are kept
 _MOST_CURSORS = 8  # places in the files where reading can go on
 _BUFFER = 1 << 20  # bytes of a file that are asked for at a time
 

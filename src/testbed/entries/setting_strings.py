@@ -162,6 +162,7 @@ KINDS = {
     "manifest": Kind(_manifest, _one),
     "array": Kind(_array, _one),
     "parquet": Kind(packed_strings.parquet, _one),
+    "hf": Kind(packed_strings.hub),
     "wds": Kind(packed_strings.shards, _one),
     "tar": Kind(packed_strings.archive, _one),
     "zip": Kind(packed_strings.archive, _one),
