@@ -88,7 +88,7 @@ def test_a_missing_shard_is_named(numbered, text, told):
 def test_a_gap_among_numbers_is_a_missing_shard(numbered):
     (numbered / "val-5.tar").unlink()
     for text in ("", "/*.tar"):
-        with pytest.raises(DataError, match="1 of the shards val-.* are missing: number 5"):
+        with pytest.raises(DataError, match=r"1 of the shards val-.* are missing: number 5"):
             shard_files(f"{numbered}{text}")
     for number in (0, 2):
         make_tar(numbered / "of" / f"x-0000{number}-of-00003.tar", {})
