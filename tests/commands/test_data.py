@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tarfile
 
 import pytest
@@ -142,6 +143,16 @@ def test_audit_of_whole_data_finds_nothing(db):
     db("--download", "shapes")
     told = db("--audit-data", "shapes").splitlines()
     assert told[2].split() == ["shapes", "12", "12", "3", "4", "names", "0", "folder", "ok"]
+
+
+def test_audit_says_in_which_form_it_found_a_set(db):
+    db("--download", "shapes")
+    folder = db.folder / "data" / "shapes" / "val"
+    archive = shutil.make_archive(str(folder), "tar", folder)
+    shutil.rmtree(folder)
+    told = db("--audit-data", "shapes").splitlines()
+    assert told[2].split() == ["shapes", "12", "12", "3", "4", "names", "0", "archive", "ok"]
+    assert f"shapes: note: taken from archive {archive}" in told
 
 
 def test_audit_names_every_problem_and_fails(db):

@@ -1,4 +1,4 @@
-"""Archives and shards that are damaged at any byte: opened and read, or told in one line; no memory for what is not there."""
+"""Archives and shards that are damaged at any byte: read, or told in one line; no memory for what is not there."""
 
 from __future__ import annotations
 
