@@ -67,7 +67,7 @@ def _strange(flat: Sequence[int | str]) -> str:
 
 def _raw(sample: HasFiles, where: str) -> Any:
     """The label as it is stored: a number, a name, a list or an array of numbers; None where there is no file of it."""
-    by_field = {}
+    by_field: dict[str, Any] = {}
     for name, read in _READERS.items():
         data = sample.text(name)
         if data is None or (name == "txt" and by_field):  # a caption beside a number
