@@ -107,7 +107,7 @@ def test_files_of_a_split_are_fetched_where_they_are_not_in_the_cache(hub, monke
     (there / "README.md").write_text("---\nconfigs:\n- config_name: a\n  data_files: data/*\n---\n")
     asked = []
 
-    def repo_info(self, repo_id, repo_type, revision, files_metadata):
+    def dataset_info(self, repo_id, revision, files_metadata):
         files = [p.relative_to(there).as_posix() for p in there.rglob("*") if not p.is_dir()]
         return SimpleNamespace(sha=COMMIT, siblings=[SimpleNamespace(rfilename=f, size=1) for f in files])
 
@@ -123,7 +123,7 @@ def test_files_of_a_split_are_fetched_where_they_are_not_in_the_cache(hub, monke
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr("testbed.data.network._reachable", lambda address: True)
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", repo_info)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     (there / "README.md").write_text(
         "---\nconfigs:\n- config_name: a\n  data_files:\n  - split: test\n    path: data/test-*\n---\n"

@@ -33,35 +33,48 @@ def class_indices_of_numbers(names: Sequence[str], rule: str, where: str, highes
     names: what the numbers are called; empty where nothing tells. highest: of the labels that occur.
     """
     if rule in NUMBERED_RULES:
-        places = subset(rule)
-        if max(highest, len(names) - 1) >= len(places):
-            most = max(highest, len(names) - 1)
+        places, most = subset(rule), max(highest, len(names) - 1)
+        if most >= len(places):
             raise DataError(f"{where}: labels={rule} is for numbers from 0 to {len(places) - 1}, got {most}")
         return places, "imagenet", 1000
     if rule == "integer" or (rule in ("auto", "imagenet") and not names):
-        if rule == "imagenet" and highest >= 1000:
-            raise DataError(f"{where}: expected ImageNet's classes 0 to 999, got {highest}")
-        # 0..999 is how many sets number ImageNet's classes.
-        is_imagenet = rule == "imagenet" or (highest == 999 and len(names) in (0, 1000))
-        return (None, "imagenet", 1000) if is_imagenet else (None, "own", len(names) or None)
+        return _as_they_are(len(names), rule, where, highest)
     if not names:
         raise DataError(f"{where}: labels={rule} is for class names, got numbers without any")
-    if rule == "auto" and all(name.isdecimal() for name in names):
-        # Classes that were sorted as text: the number 2 is called 10.
-        indices, space, _ = class_indices(names, "integer", where)
-        whole = sorted(indices.values()) == list(range(len(names)))
-        return [indices[name] for name in names], space, len(names) if whole else None
     if rule == "auto":
-        for places in (range(1000), *map(subset, NUMBERED_RULES)):
-            if in_place(names, places):
-                return places, "imagenet", 1000
-        if not mostly_imagenet(names):
-            return None, "own", len(names)  # numbers in the order of the list, whatever the names are
-        if strangers := [name for name in names if not imagenet_meanings(name)]:
-            raise DataError(
-                f"{where}: expected names of ImageNet's classes, as {len(names) - len(strangers)} of {len(names)} are"
-                f"{not_understood(strangers)}; labels=integer takes the numbers as they are"
-            )
+        return _by_order_or_name(names, where)
+    return _by_name(names, rule, where)
+
+
+def _as_they_are(count: int, rule: str, where: str, highest: int) -> Indices:
+    """Numbers that are indices themselves. 0 to 999 is how many sets number ImageNet's classes."""
+    if rule == "imagenet" and highest >= 1000:
+        raise DataError(f"{where}: expected ImageNet's classes 0 to 999, got {highest}")
+    if rule == "imagenet" or (highest == 999 and count in (0, 1000)):
+        return None, "imagenet", 1000
+    return None, "own", count or None
+
+
+def _by_order_or_name(names: Sequence[str], where: str) -> Indices:
+    if all(name.isdecimal() for name in names):  # classes that were sorted as text: the number 2 is called 10
+        indices, space, _ = _by_name(names, "integer", where)
+        whole = sorted(indices or ()) == list(range(len(names)))
+        return indices, space, len(names) if whole else None
+    orders: list[Sequence[int]] = [range(1000), *map(subset, NUMBERED_RULES)]
+    for places in orders:
+        if in_place(names, places):
+            return places, "imagenet", 1000
+    if not mostly_imagenet(names):
+        return None, "own", len(names)
+    if strangers := [name for name in names if not imagenet_meanings(name)]:
+        raise DataError(
+            f"{where}: expected names of ImageNet's classes, as {len(names) - len(strangers)} of {len(names)} are"
+            f"{not_understood(strangers)}; labels=integer takes the numbers as they are"
+        )
+    return _by_name(names, "auto", where)
+
+
+def _by_name(names: Sequence[str], rule: str, where: str) -> Indices:
     listed = {name: f"{where}, class {number}" for number, name in enumerate(names)}
     indices, space, num_classes = class_indices(names, rule, where, listed)
     return [indices[name] for name in names], space, num_classes

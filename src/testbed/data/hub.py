@@ -107,7 +107,7 @@ class HubDataset(Dataset):
         from huggingface_hub import HfApi, snapshot_download
 
         where: dict[str, Any] = {"repo_id": self.repo, "repo_type": "dataset", "revision": self.revision}
-        there = HfApi().repo_info(**where, files_metadata=True)
+        there = HfApi().dataset_info(self.repo, revision=self.revision, files_metadata=True)
         sizes = {file.rfilename: file.size or 0 for file in there.siblings or ()}
         beside = [file for file in _BESIDE if file in sizes]
         head = readme_head(Path(snapshot_download(**where, allow_patterns=beside))) if beside else {}

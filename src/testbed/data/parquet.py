@@ -68,17 +68,17 @@ def files_at(path: Path, config: str | None = None, split: str | None = None) ->
     """The parquet files that a path means, in the order of their names."""
     if path.is_dir():
         below = sorted(p.relative_to(path).as_posix() for p in path.rglob("*.parquet"))
-        found = [path / p for p in files_of_split(below, readme_head(path), config, split, f"parquet {path}")]
+        files = [path / p for p in files_of_split(below, readme_head(path), config, split, f"parquet {path}")]
     elif config or split:
         raise DataError(f"parquet {path}: config= and split= are for folders, name the files of one split alone")
     elif path.exists():
         return [path]  # one of several shards, if that is what was named
     else:
-        found = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if not Path(p).is_dir())
-    if not found:
+        files = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if not Path(p).is_dir())
+    if not files:
         raise MissingData(f"parquet {path} does not exist: expected a file, a folder of parquet files or a glob")
-    refuse_missing_shards(found)
-    return found
+    refuse_missing_shards(files)
+    return files
 
 
 def samples_of_files(files: Sequence[Path], image: str | None, label: str | None, labels: str) -> Samples:

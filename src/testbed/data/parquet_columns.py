@@ -93,25 +93,25 @@ def _names(feature: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 def _only_picture(schema: Any, features: Mapping[str, Mapping[str, Any]], where: Path) -> str:
     likely = [n for n in schema.names if _holds_pictures(schema.field(n).type)]
-    found = [n for n in schema.names if features.get(n, {}).get("_type") == "Image"]
-    found = found or [n for n in likely if schema.field(n).type.num_fields] or likely
-    if not found:
+    columns = [n for n in schema.names if features.get(n, {}).get("_type") == "Image"]
+    columns = columns or [n for n in likely if schema.field(n).type.num_fields] or likely
+    if not columns:
         raise DataError(f"{where}: expected a column of pictures, got {_listed(schema.names)}")
-    return _one(found, "pictures", "image", where)
+    return _one(columns, "pictures", "image", where)
 
 
 def _only_label(schema: Any, features: Mapping[str, Mapping[str, Any]], where: Path) -> str | None:
-    found = [n for n in schema.names if _names(features.get(n)) or features.get(n, {}).get("_type") == "ClassLabel"]
-    found = found or [n for n in schema.names if n.lower() in _LABELS]
-    return _one(found, "labels", "label", where) if found else None
+    columns = [n for n in schema.names if _names(features.get(n)) or features.get(n, {}).get("_type") == "ClassLabel"]
+    columns = columns or [n for n in schema.names if n.lower() in _LABELS]
+    return _one(columns, "labels", "label", where) if columns else None
 
 
-def _one(found: Sequence[str], what: str, option: str, where: Path) -> str:
-    if len(found) > 1:
+def _one(columns: Sequence[str], what: str, option: str, where: Path) -> str:
+    if len(columns) > 1:
         raise DataError(
-            f"{where}: expected one column of {what}, got {_listed(found)}: say which, as in ?{option}={found[0]}"
+            f"{where}: expected one column of {what}, got {_listed(columns)}: say which, as in ?{option}={columns[0]}"
         )
-    return found[0]
+    return columns[0]
 
 
 def _field(schema: Any, name: str, option: str, where: Path) -> Any:
