@@ -9,6 +9,7 @@ import click
 
 from testbed.commands.action import COMPARE, Action, Context
 from testbed.commands.downloading import download, fetch_weights_of, use_weights_folder, weights_models, weights_place
+from testbed.commands.options import as_called, say
 from testbed.commands.tables import text_table
 from testbed.errors import TestbedError
 
@@ -108,7 +109,7 @@ def _run(context: Context, entries: Sequence[Entry]) -> None:
     )
     report = run_evaluations(context.registry, store, models, [SETTING], options)
     for pair in report.failed:
-        click.echo(f"{pair.label}: {pair.error}", err=True)
+        say(f"{pair.label}: {pair.error}", err=True)
     if report.interrupted:
         raise TestbedError("stopped; what is finished is kept, and the same command goes on from there")
 
@@ -117,7 +118,7 @@ def _tell_absent(reasons: Mapping[str, str]) -> None:
     """One line for each file that could not be had, and where a file goes that comes by another way."""
     for reason in dict.fromkeys(reasons.values()):
         titles = "; ".join(title for title, why in reasons.items() if why == reason)
-        click.echo(f"{titles}: no weights: {reason}", err=True)
+        say(f"{titles}: no weights: {reason}", err=True)
     if reasons:
         click.echo(f"Files that you get in another way go into {weights_place()}, or into --checkpoint-dir.", err=True)
 
@@ -192,7 +193,7 @@ def _print_ways(network: Sequence[Route]) -> None:
     ]
     click.echo(text_table(rows, ["Model", "mean, std", "Shape Bias", "changed", "difference in points"]))
     for line in deit_verdict(network):
-        click.echo(click.wrap_text(line, _WIDTH))
+        click.echo(click.wrap_text(as_called(line), _WIDTH))
 
 
 def _points(route: Route) -> str:
@@ -213,7 +214,7 @@ def _print_end(found: Sequence[Measured], ways: dict[str, list[Route]], missing:
     if missing:
         click.echo(click.wrap_text(f"Not measured, as told above: {', '.join(missing)}.", _WIDTH))
     for line in scenario(found, ways):
-        click.echo(click.wrap_text(line, _WIDTH))
+        click.echo(click.wrap_text(as_called(line), _WIDTH))
 
 
 ACTIONS = (

@@ -7,6 +7,14 @@ from pathlib import Path
 _WEIGHTS = (".pth", ".pt", ".th", ".bin", ".ckpt", ".safetensors", ".pth.tar", ".onnx")
 _ARRAYS = (".npy", ".npz")
 _ARCHIVES = (".tar", ".zip")
+# The beginnings of settings by string, with what is to follow.
+_EMPTY = {
+    "folder:": "PATH",
+    "manifest:": "FILE.csv",
+    "array:": "FILE.npz",
+    "autoeval:": "DIR",
+    "under:": "fog.3@SETTING",
+}
 
 
 def weights_as_model(name: str) -> str:
@@ -21,6 +29,8 @@ def weights_as_model(name: str) -> str:
 
 def path_as_setting(name: str) -> str:
     """The error for a path in the place of an eval setting; empty for another name."""
+    if name in _EMPTY:
+        return f"'{name}': nothing stands after the colon, expected an eval setting such as {name}{_EMPTY[name]}"
     path = Path(name)
     if path.is_dir():
         return f"'{name}' is a folder, expected an eval setting: folder:{name} takes the pictures in it"

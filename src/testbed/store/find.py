@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from testbed.errors import StoreError, UnknownName, near_names
+from testbed.errors import StoreError, UnknownName, near_or_some
 from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Number
@@ -280,7 +280,7 @@ def nothing_found(
                     other = "an eval setting" if kind == "a model" else "a model"
                     return UnknownName(f"'{pattern}' is {other}, expected {kind}: are the two swapped?")
                 kind = kind.partition(" ")[2]
-                return UnknownName(f"no {kind} '{pattern}' in the {store.where}{near_names(pattern, known)}")
+                return UnknownName(f"no {kind} '{pattern}' in the {store.where}{near_or_some(pattern, known)}")
     asked = f"{_listed(models, 'any model')} on {_listed(eval_settings, 'any eval setting')}"
     there = find(store, models, eval_settings, EVERY, EVERY, EVERY)
     if there:
