@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tiny
+from data.packing import PACKED
 from data.parquet_files import class_label, write_parquet
 from faults.running import running, wait_until
 from shared_data import shared_data
@@ -41,7 +42,7 @@ def _parquet(folder: Path, place: Path) -> str:
     return f"parquet:{place}"
 
 
-FORMS = {"parquet": _parquet}
+FORMS = {"parquet": _parquet, **PACKED}
 
 
 @pytest.mark.parametrize("form", FORMS)

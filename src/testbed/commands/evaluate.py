@@ -77,8 +77,8 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     cls=ManyValues,
     required=True,
     metavar="NAME...",
-    help="Names, globs, groups or tags; or folder:PATH, manifest:FILE.csv, parquet:PATH, hf:OWNER/NAME:SPLIT, "
-    "array:PATH, autoeval:DIR, rows:A-B@SETTING, under:CORRUPTION@SETTING.",
+    help="Names, globs, groups or tags; or folder:PATH, manifest:FILE.csv, parquet:PATH, wds:SHARDS, tar:FILE, "
+    "zip:FILE, hf:OWNER/NAME:SPLIT, array:PATH, autoeval:DIR, rows:A-B@SETTING, under:CORRUPTION@SETTING.",
 )
 @click.option(
     "--gpus",

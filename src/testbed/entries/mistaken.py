@@ -6,6 +6,7 @@ from pathlib import Path
 
 _WEIGHTS = (".pth", ".pt", ".th", ".bin", ".ckpt", ".safetensors", ".pth.tar")
 _ARRAYS = (".npy", ".npz")
+_ARCHIVES = (".tar", ".zip")
 # The beginnings of settings by string, with what is to follow.
 _EMPTY = {
     "folder:": "PATH",
@@ -41,6 +42,9 @@ def path_as_setting(name: str) -> str:
         return f"'{name}' is a file of arrays, expected an eval setting: array:{name} takes the pictures in it"
     if path.suffix.lower() == ".parquet":
         return f"'{name}' is a parquet file, expected an eval setting: parquet:{name} takes the pictures in it"
+    if path.suffix.lower() in _ARCHIVES:
+        kind = path.suffix.lower().removeprefix(".")
+        return f"'{name}' is a {kind} file, expected an eval setting: {kind}:{name} takes the pictures in it"
     if path.is_file():
         return (
             f"'{name}' is a file, expected an eval setting: pictures are given as folder:DIR, manifest:FILE.csv or "

@@ -1,6 +1,8 @@
-"""`parquet:PATH` and `hf:OWNER/NAME`: settings whose pictures lie in files of tables, at a path or on the hub.
+"""Settings whose pictures lie in other files: `parquet:PATH` and `hf:OWNER/NAME` in tables, at a path or on the hub;
+`wds:SHARDS` in WebDataset shards; `tar:FILE` and `zip:FILE` in an archive.
 
-Behind a question mark stand the columns and the rule of the labels, as in parquet:PATH?image=img&label=fine_label.
+Behind a question mark stand the columns and the rule of the labels, as in parquet:PATH?image=img&label=fine_label and
+wds:DIR?labels=imagenet-a.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from testbed.data.hub import HubDataset
+from testbed.data.packed_folders import ArchiveDataset
 from testbed.data.parquet import ParquetDataset
+from testbed.data.shards import ShardDataset
 from testbed.entries.eval_setting import EvalSetting
 from testbed.errors import EntryError
 from testbed.metrics.multilabel import SeveralLabels
@@ -40,6 +44,16 @@ def hub(name: str, text: str, registry: Registry) -> EvalSetting:
         )
     dataset = HubDataset(**match.groupdict(), **words)
     return EvalSetting(name=name, dataset=dataset, metrics_fn=SeveralLabels(dataset.several_labels), tags=("hub",))
+
+
+def shards(name: str, text: str, registry: Registry) -> EvalSetting:
+    path, words = parted(name, text, ("labels",))
+    dataset = ShardDataset(path, **words)
+    return EvalSetting(name=name, dataset=dataset, metrics_fn=SeveralLabels(dataset.several_labels), tags=("shards",))
+
+
+def archive(name: str, path: str, registry: Registry) -> EvalSetting:
+    return EvalSetting(name=name, dataset=ArchiveDataset(path=path), tags=("archive",))
 
 
 def parted(name: str, text: str, known: Sequence[str]) -> tuple[str, dict[str, str]]:
