@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.data.labels import timm_wnids
 from testbed.entries.checks import check_count, check_name, checked_indices, checked_tags
 from testbed.entries.functions import argument_names
+from testbed.entries.made_of import Ensemble, Probe
 from testbed.errors import EntryError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Model:
     classes: Sequence[str] | str | None = None  # the wnid of each output, or the name of a class list in timm
     columns: Sequence[int] | None = None  # alternatively: the output of each class of a setting, in its order
     missing_classes: str = "refuse"  # for classes that the model lacks; "never": they are never predicted
+    made_of: Ensemble | Probe | None = None  # other models, for a string such as ensemble:A+B
     classify_arguments: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

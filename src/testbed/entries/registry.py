@@ -175,7 +175,7 @@ class Registry:
         from testbed.models import strings as model_strings
 
         if name not in self.models.entries and model_strings.is_model_string(name):
-            return model_strings.resolve(name)
+            return model_strings.resolve(name, self)
         return self._get(self.models, name)
 
     def eval_setting(self, name: str) -> EvalSetting:
@@ -199,7 +199,7 @@ class Registry:
         names: list[str] = []
         for token in tokens:
             if token not in self.models.entries and model_strings.is_model_string(token):
-                names += model_strings.expand(token)
+                names += model_strings.expand(token, self)
             else:
                 names += self._expand(self.models, token)
         return list(dict.fromkeys(names))
