@@ -26,6 +26,8 @@ def columns_for(model: Model, setting: EvalSetting) -> tuple[int, ...] | None:
     wanted = None if setting.class_sublist is None else tuple(setting.class_sublist)
     if model.classes is None and model.columns is None:
         return wanted
+    if model.classes == ():
+        raise ModelError(f"model '{model.name}' has no classes, only features: test it as probe:{model.name}@SETTING")
     own = _own_columns(model)
     wanted = wanted or tuple(range(len(own)))
     if max(wanted) >= len(own):

@@ -55,7 +55,8 @@ def resolve(name: str, rest: str) -> Model:
         eval_batch_size=64,
         arch=arch,
         tags=("timm",),
-        classes=_CLASS_LISTS.get(pretrained.get("num_classes", 0)),
+        # Self-supervised networks have none, and give features.
+        classes=() if pretrained.get("num_classes") == 0 else _CLASS_LISTS.get(pretrained.get("num_classes", 0)),
         missing_classes="never",
     )
 
