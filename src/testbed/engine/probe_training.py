@@ -190,9 +190,14 @@ def _stored_features(
 def _new_features(backbone: Any, training: _Training, options: RunOptions) -> tuple[np.ndarray, np.ndarray]:
     from testbed.engine.predict import predict_all
 
-    plain = replace(training.setting, class_sublist=None, probe=None)
+    # The backbone's outputs are not looked at: there may be any number of them.
+    plain = replace(training.setting, class_sublist=None, probe=None, metrics_fn=_measures_nothing)
     outputs = predict_all(backbone, plain, options, training.rows)
     return outputs.extras["features"], outputs.targets
+
+
+def _measures_nothing(logits: np.ndarray) -> dict[str, float]:
+    return {}
 
 
 def _linear(

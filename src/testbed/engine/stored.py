@@ -60,7 +60,7 @@ class Doubts:
         from testbed.models.probes import head_facts, head_path  # torch comes with it
 
         head = head_facts(head_path(Path(self._options.results_folder), origin.model))
-        if head and head["sha256"] != told["sha256"]:
+        if head and any(head[name] != told[name] for name in ("sha256", "backbone_sha256")):
             return "its head was trained anew"
         setting = self._registry.runnable(told["setting"])
         samples = self.data.open(setting.dataset) if setting.dataset is not None else None
