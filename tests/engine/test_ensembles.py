@@ -10,7 +10,7 @@ import tiny
 from stored_results import results
 from testbed.engine.plan import make_plan
 from testbed.entries.registry import Registry
-from testbed.errors import StoreError, UnknownName
+from testbed.errors import ModelError, StoreError, UnknownName
 from testbed.options import RunOptions
 from testbed.store.evaluation import OWN
 from testbed.store.find import find_one
@@ -179,3 +179,30 @@ def test_a_derived_result_of_a_member_survives_where_the_member_is_made_again(tm
     report, _ = tiny.run(tmp_path, [BOTH], ["tiny"])
     assert not report.failed
     assert find_one(store, "tiny_a", "tiny-even", source=OWN).provenance.logits_dtype == "float32"
+
+
+def test_what_a_killed_run_left_of_an_ensemble_is_replaced(tmp_path):
+    from testbed.store.database import Work
+
+    _, store = tiny.run(tmp_path, ["tiny_a", "tiny_b"], ["tiny"])
+    store.begin_run()
+    ids = store.ensure_model(BOTH), store.ensure_eval_setting("tiny", 1)
+    left = store.folder / "logits" / "tiny" / "left.npy"
+    left.write_bytes(b"half of it")
+    store.claim(*ids, "", Work(n_images=200, logits_path="logits/tiny/left.npy"), resumable=False)
+    store.end_run()
+    report, _ = tiny.run(tmp_path, [BOTH], ["tiny"])
+    assert not report.failed and not left.exists()
+    assert results(store, [BOTH], ["tiny"], "top1")
+
+
+def test_from_python_an_ensemble_is_evaluated_and_cannot_be_shown_pictures(tmp_path):
+    import testbed
+
+    where = {"registry": [str(tiny.REGISTRY)], "data_root": str(tmp_path)}
+    table = testbed.evaluate(BOTH, "tiny", db=str(tmp_path / "results.db"), gpus="cpu", quiet=True, workers=0, **where)
+    assert set(table.model) == {BOTH}
+    with pytest.raises(
+        ModelError, match=r"an ensemble has no network: eval.py and testbed.evaluate compute its results"
+    ):
+        testbed.predict(BOTH, "tiny", **where)

@@ -69,7 +69,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     required=True,
     metavar="NAME...",
     help="Names, globs, groups or tags; or timm:NAME.TAG, torchvision:NAME/WEIGHTS, open_clip:NAME/WEIGHTS, "
-    "hub:OWNER/REPO:NAME.",
+    "hub:OWNER/REPO:NAME, ensemble:A+B, probe:NAME@SETTING.",
 )
 @click.option(
     "--eval-settings",

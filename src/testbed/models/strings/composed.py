@@ -9,7 +9,8 @@ from testbed.errors import UnknownName
 
 def split_outside(text: str, sign: str, owner: str, most: int = -1) -> list[str]:
     """The parts between the signs that stand in no parentheses, without parentheses around a whole part."""
-    parts, depth, start = [], 0, 0
+    parts: list[str] = []
+    depth = start = 0
     for place, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
         if depth < 0:
