@@ -10,7 +10,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,25 @@ _MOST_STEPS = 1000  # of L-BFGS, as in CLIP's probes
 _AT_ONCE = 1024  # rows of the leave-one-out votes
 
 
-def train_missing_heads(
-    plan: Plan, registry: Registry, store: Store, options: RunOptions, device: str, quiet: bool
-) -> tuple[bool, dict[str, str]]:
-    """Train the heads that the pairs of a plan need; whether any was, and why others could not be, by model."""
+def with_heads(
+    planned: Callable[[], Plan],
+    registry: Registry,
+    store: Store,
+    options: RunOptions,
+    devices: Sequence[str] | None,
+    quiet: bool,
+) -> Plan:
+    """The plan, once the heads that its pairs need are trained; a pair whose head cannot be trained fails."""
+    plan = planned()
+    probes = {p.model.name: p.model for p in plan.having("run") if isinstance(p.model.made_of, Probe)}
+    if not probes:
+        return plan
+    from testbed.engine.devices import chosen_devices
+
+    device = (devices or chosen_devices())[0]
     trained, problems = False, dict[str, str]()
-    for model in {pair.model.name: pair.model for pair in plan.having("run")}.values():
-        if not isinstance(model.made_of, Probe):
-            continue
+    for model in probes.values():
+        assert isinstance(model.made_of, Probe)
         try:
             about = _trained(model, model.made_of, registry, store, options, device)
         except TestbedError as error:
@@ -52,7 +63,12 @@ def train_missing_heads(
         trained = trained or about is not None
         if about is not None and not quiet:
             print(_in_words(model.name, about), file=sys.stderr, flush=True)
-    return trained, problems
+    if trained:  # what is stored of an older head does not stand
+        plan = planned()
+    for pair in plan.having("run"):
+        if pair.model.name in problems:
+            pair.action, pair.error = "fail", f"its head cannot be trained: {problems[pair.model.name]}"
+    return plan
 
 
 def _in_words(name: str, about: dict[str, Any]) -> str:
@@ -240,13 +256,6 @@ def _nearest(
         votes = head.votes(cosines, min(probe.neighbours, len(unit) - 1))
         right += int((votes.argmax(dim=1) == labels[start : start + _AT_ONCE]).sum())
     return {"features": unit.numpy(), "labels": labels.numpy()}, {"accuracy": 100 * right / len(unit)}
-
-
-def fail_untrained(plan: Plan, problems: dict[str, str]) -> None:
-    """Pairs whose head could not be trained fail with the reason."""
-    for pair in plan.having("run"):
-        if pair.model.name in problems:
-            pair.action, pair.error = "fail", f"its head cannot be trained: {problems[pair.model.name]}"
 
 
 def untrained(plan: Plan, results: Path) -> Sequence[str]:

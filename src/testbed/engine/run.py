@@ -6,16 +6,16 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from testbed.engine.dispatch import Dispatcher, Outcome
 from testbed.engine.plan import Pair, Plan, make_plan
 from testbed.engine.pools import InlinePool, ProcessPool
-from testbed.engine.probe_training import fail_untrained, train_missing_heads
+from testbed.engine.probe_training import with_heads
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
 from testbed.engine.stored import Outdated
-from testbed.entries.made_of import Probe
 from testbed.entries.registry import Registry
 from testbed.options import RunOptions
 from testbed.store.database import Store
@@ -59,12 +59,8 @@ def run_evaluations(
     `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist only here.
     Lines are added to the file `log`. `outdated` may find fault with a stored result, which is then made again.
     """
-    plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
-    if any(isinstance(pair.model.made_of, Probe) for pair in plan.having("run")):
-        trained, problems = train_missing_heads(plan, registry, store, options, _first_device(devices), quiet)
-        if trained:  # what is stored of an older head does not stand
-            plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
-        fail_untrained(plan, problems)
+    planned = partial(make_plan, registry, store, models, eval_settings, options, overwrite, outdated)
+    plan = with_heads(planned, registry, store, options, devices, quiet)
     report = Report(plan, log=log)
     for note in () if quiet else (*plan.made_again(), *plan.notes, *plan.warned()):
         print(note, file=sys.stderr, flush=True)
@@ -87,12 +83,6 @@ def run_evaluations(
     finally:
         store.end_run()
     return report
-
-
-def _first_device(devices: Sequence[str] | None) -> str:
-    from testbed.engine.devices import chosen_devices
-
-    return (devices or chosen_devices())[0]
 
 
 def _pool(
