@@ -99,6 +99,18 @@ def test_severity_curves_and_corruption_errors_are_written(small_db, draw, tmp_p
     assert looks_drawn(tmp_path / "c-mce.png")
 
 
+def test_the_colours_of_types_beside_a_grid_have_a_legend(small_db):
+    from _model_types import TYPES
+    from _results import load
+    from grid import chosen_columns, grid, ordered_rows
+
+    results = load(open_store(small_db))
+    columns = chosen_columns(results, (), severities=False)
+    figure = grid(results, columns, ordered_rows(results, columns, None))
+    told = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert told == {TYPES[point.type].label for point in results.points}
+
+
 def test_the_same_results_give_the_same_files(small_db, draw, tmp_path):
     for name in ("one", "two"):
         draw("scatter", "--x", "toy", "--y", "toy.*", "--db", small_db, "--out", tmp_path / name)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from testbed.commands.action import LOOK_AFTER, Action, Context
+from testbed.commands.options import say
 from testbed.errors import DataError, TestbedError
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def audit_data(context: Context, names: Sequence[str]) -> None:
     if context.style == "table":
         for row in rows:
             for text in (*row["problems"], *(f"note: {note}" for note in row["notes"])):
-                click.echo(f"{row['eval_setting']}: {text}")
+                say(f"{row['eval_setting']}: {text}")
     if bad:
         raise TestbedError(f"{len(bad)} of {len(rows)} settings have data that is not as expected")
 

@@ -25,6 +25,7 @@ from testbed.commands.options import (
     db_option,
     one_line_errors,
     registry_option,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     cls=ManyValues,
     required=True,
     metavar="NAME...",
-    help="Names, globs, groups or tags; or folder:PATH, manifest:FILE.csv, array:PATH, autoeval:DIR, rows:A-B@SETTING, "
-    "under:CORRUPTION@SETTING.",
+    help="Names, globs, groups or tags; or folder:PATH, manifest:FILE.csv, parquet:PATH, hf:OWNER/NAME:SPLIT, "
+    "array:PATH, autoeval:DIR, rows:A-B@SETTING, under:CORRUPTION@SETTING.",
 )
 @click.option(
     "--gpus",
@@ -236,9 +237,11 @@ def main(
     from testbed.options import RunOptions
     from testbed.store.opening import database_place
 
+    if no_db and db is not None:
+        raise click.UsageError("expected --db or --no-db, got both")
     entries = load_registry(registry)
     for line in entries.problems():
-        click.echo(f"registry: {line}", err=True)
+        say(f"registry: {line}", err=True)
     # Wrong names are told before a database is made.
     entries.expand_models(models)
     entries.expand_eval_settings(eval_settings)

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from testbed.data.fetch import PAUSE_S, Remote, fetch, gigabytes
@@ -102,6 +102,17 @@ def _bringing(dataset: Dataset, downloads: Mapping[str, Download]) -> Iterator[t
 def find_place(dataset: Dataset, roots: Sequence[Path]) -> Path | None:
     """The path of the dataset in the first data root that has it, or None."""
     return next((root / name for root in roots for name in _names(dataset) if is_there(root / name)), None)
+
+
+def roots_below(folder: Path, dataset: Dataset) -> list[Path]:
+    """The folders, at any depth, that would do as data root: they hold a path where the dataset is looked for."""
+    roots: dict[Path, None] = {}
+    for name in _names(dataset):
+        for place in sorted(folder.rglob(PurePath(name).name)):
+            root = place.parents[len(PurePath(name).parts) - 1]
+            if place == root / name and is_there(place):
+                roots[root] = None
+    return list(roots)
 
 
 def find_places(

@@ -166,6 +166,7 @@ def packed_samples(
     sizes: Sequence[int],
     read: Callable[[int], bytes],
     files: Mapping[Path, FileState],
+    *,
     label_space: str = "own",
     num_classes: int | None = None,
     folders_are_classes: bool = False,
@@ -173,16 +174,19 @@ def packed_samples(
 ) -> Samples:
     """The Samples of pictures that lie in other files: archives, shards, tables.
 
-    `sizes` are those of the encoded pictures, in bytes; `read` gives the bytes of one, and must be safe to call from
-    several threads and after a fork; `files` are what holds them. Pictures with the same ids, labels and sizes have
-    the same fingerprint as a folder of them.
+    `sizes` are those of the encoded pictures, in bytes, or of what holds them where a picture's own cannot be told
+    without reading it; `read` gives the bytes of one, and must be safe to call from several threads and after a fork;
+    `files` are what holds them. Pictures with the same ids, labels and sizes have the same fingerprint as a folder of
+    them.
     """
     states = [(str(path.resolve()), *state) for path, state in files.items()]
     place = next(iter(files))
     return Samples(
         ids=ids,
         targets=targets,
-        load=lambda index: decode_rgb(read(index), f"{ids[index]} in {place if len(files) == 1 else place.parent}"),
+        load=lambda index: _decoded(
+            lambda: BytesIO(read(index)), f"{ids[index]} in {place if len(files) == 1 else place.parent}"
+        ),
         fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.asarray(sizes, dtype=np.int64).tobytes()),
         label_space=label_space,
         num_classes=num_classes,

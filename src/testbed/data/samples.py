@@ -30,6 +30,7 @@ class Samples:
     left_out: str = ""  # pictures that lie among the others and are not read, in words
     older_fingerprints: tuple[str, ...] = ()  # what earlier programs called the same data
     newest_ns: int = 0  # latest modification time of files whose sizes stand in for their contents; 0 without such
+    revision: str = ""  # of data from the hub: OWNER/NAME@COMMIT
     read: Callable[[int], bytes] | None = None  # index -> the stored bytes of an image, for testbed.data.content
 
     def __len__(self) -> int:

@@ -174,6 +174,7 @@ class Recorder:
                 **_declared_facts(pair.setting, self.registry.runnable(pair.setting.name)),
                 "content": sum_of(c["content"] for c in chunks),
                 "older_fingerprints": list(pair.samples.older_fingerprints if pair.samples else ()) or None,
+                "data_revision": (pair.samples.revision if pair.samples else "") or None,
                 "choice": choice_of(self.registry, pair.setting.name),
                 "functions": dict(self._functions.pop(evaluation_id)),
                 "arrays_sha256": digests,

@@ -6,6 +6,14 @@ from pathlib import Path
 
 _WEIGHTS = (".pth", ".pt", ".th", ".bin", ".ckpt", ".safetensors", ".pth.tar", ".onnx")
 _ARRAYS = (".npy", ".npz")
+# The beginnings of settings by string, with what is to follow.
+_EMPTY = {
+    "folder:": "PATH",
+    "manifest:": "FILE.csv",
+    "array:": "FILE.npz",
+    "autoeval:": "DIR",
+    "under:": "fog.3@SETTING",
+}
 
 
 def weights_as_model(name: str) -> str:
@@ -20,6 +28,8 @@ def weights_as_model(name: str) -> str:
 
 def path_as_setting(name: str) -> str:
     """The error for a path in the place of an eval setting; empty for another name."""
+    if name in _EMPTY:
+        return f"'{name}': nothing stands after the colon, expected an eval setting such as {name}{_EMPTY[name]}"
     path = Path(name)
     if path.is_dir():
         return f"'{name}' is a folder, expected an eval setting: folder:{name} takes the pictures in it"
@@ -27,6 +37,8 @@ def path_as_setting(name: str) -> str:
         return f"'{name}' is a CSV file, expected an eval setting: manifest:{name} takes the pictures that it lists"
     if path.suffix.lower() in _ARRAYS:
         return f"'{name}' is a file of arrays, expected an eval setting: array:{name} takes the pictures in it"
+    if path.suffix.lower() == ".parquet":
+        return f"'{name}' is a parquet file, expected an eval setting: parquet:{name} takes the pictures in it"
     if path.is_file():
         return (
             f"'{name}' is a file, expected an eval setting: pictures are given as folder:DIR, manifest:FILE.csv or "

@@ -114,7 +114,8 @@ class Registry:
 
     def load_folder(self, folder: Path, parts: Sequence[str] = PARTS) -> None:
         if not folder.is_dir():
-            raise UnknownName(f"registry folder {folder} does not exist")
+            what = "is a file, expected a folder" if folder.exists() else "does not exist"
+            raise UnknownName(f"registry folder {folder} {what}")
         if (meant := meant_folder(folder)) is not None:
             raise UnknownName(
                 f"registry folder {folder}: expected a folder with models/ or eval_settings/; take {meant}"
