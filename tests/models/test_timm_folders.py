@@ -102,7 +102,7 @@ def test_saved_arguments_make_the_network(tmp_path):
         (1000, imagenet_wnids()[::-1], {"classes": imagenet_wnids()[::-1]}),
         (3, None, {"own_classes": 3}),
         (3, ("ash", "birch", "cedar"), {"own_classes": ("ash", "birch", "cedar")}),
-        (0, None, {"no_classes": "has no head: it gives features, and no classes"}),
+        (0, None, {"no_classes": "has no head: it gives features, and no classes; probe:NAME@SETTING trains one"}),
     ],
 )
 def test_outputs_are_what_the_folder_says(tmp_path, classes, names, said):

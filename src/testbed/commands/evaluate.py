@@ -70,7 +70,7 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     required=True,
     metavar="NAME...",
     help="Names, globs, groups or tags; or timm:NAME.TAG, torchvision:NAME/WEIGHTS, open_clip:NAME/WEIGHTS, "
-    "hub:OWNER/REPO:NAME, hf:OWNER/NAME, hf:FOLDER.",
+    "hub:OWNER/REPO:NAME, hf:OWNER/NAME, onnx:FILE, blend:A+B@SHARE, ensemble:A+B, probe:NAME@SETTING.",
 )
 @click.option(
     "--eval-settings",
@@ -240,7 +240,7 @@ def main(
     from testbed.data.locate import data_roots
     from testbed.data.writing import writing_to
     from testbed.engine.plan import bundles_of, make_plan
-    from testbed.entries.other_input import in_order
+    from testbed.entries.other_input import named
     from testbed.entries.registry import load_registry
     from testbed.options import RunOptions
     from testbed.store.opening import database_place
@@ -251,7 +251,7 @@ def main(
     for line in entries.problems():
         say(f"registry: {line}", err=True)
     if transform is not None:
-        models = tuple(f"{name}@{in_order(transform)}" for name in entries.expand_models(models))
+        models = tuple(named(name, transform) for name in entries.expand_models(models))
     # Wrong names are told before a database is made.
     entries.expand_models(models)
     entries.expand_eval_settings(eval_settings)

@@ -15,13 +15,13 @@ import torch
 
 from testbed.data.rows import Rows
 from testbed.data.samples import fingerprint_of
+from testbed.data.user_cache import keep_first, user_cache
 from testbed.engine.forward import Shown, on_device
 from testbed.engine.preparing import LocalPreparer, Order, Tally
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.errors import ModelError, TestbedError
 from testbed.models.classifier import Classifier, LoadedModel
-from testbed.models.user_cache import keep_first, user_cache
 from testbed.models.weights import state_sha256
 from testbed.models.weights.blending import batch_norms
 from testbed.options import RunOptions

@@ -19,12 +19,14 @@ from testbed.data.content import sum_of
 from testbed.data.locate import clone
 from testbed.data.samples import fingerprint_of
 from testbed.engine.checks import attack_without_effect, counterparts, near_chance
+from testbed.engine.combining import combine
 from testbed.engine.data_changes import choice_of
 from testbed.engine.function_changes import functions_of
 from testbed.engine.messages import ChunkDone, Share, Task
 from testbed.engine.plan import Pair, batch_size_of
 from testbed.engine.stored import less_precise, rotation_head
 from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.made_of import Ensemble
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError
 from testbed.options import RunOptions
@@ -216,7 +218,11 @@ class Recorder:
             raise StoreError(f"the model's {changed} changed while the pair was under way: run it again")
 
     def derive(self, pair: Pair) -> None:
-        """A result from the stored logits of the parent, without a forward pass."""
+        """A result from stored logits, without a forward pass: of the parent, or of the members of an ensemble."""
+        if isinstance(pair.model.made_of, Ensemble):
+            self._ids(pair)
+            combine(self.store, self.registry, self.options, pair.model, pair.setting.name, environment())
+            return
         source = self.registry.eval_setting(str(pair.setting.logits_from))
         parent = find_one(self.store, pair.stored_model, source.name, self.options.variant, source.version, OWN)
         functions = functions_of(self.registry, pair.model, pair.setting.name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.data import writing
+from testbed.data.samples import Samples
 from testbed.engine.data_changes import DataToday
 from testbed.engine.function_changes import FunctionsToday
 from testbed.entries.model import Model
@@ -51,6 +52,7 @@ class Doubts:
             or self._changed_weights(model, origin)
             or (self._outdated(evaluation) if self._outdated else "")
             or _damage(self._store, origin)
+            or self._other_head(origin)
             or self.data.why_again(evaluation, origin, self._store.folder)
         )
 
@@ -66,6 +68,24 @@ class Doubts:
                 self._digests[path] = writing.sha256_of(path)
             if self._digests[path] != digest:
                 return f"its weights file {name} has changed"
+        return ""
+
+    def _other_head(self, origin: Evaluation) -> str:
+        """Whether the head of a probe was trained anew, or is to be, since a result was made with it."""
+        told = origin.provenance.other.get("probe_head")
+        if not told:
+            return ""
+        from testbed.models.probes import head_facts, head_path  # torch comes with it
+
+        head = head_facts(head_path(Path(self._options.results_folder), origin.model))
+        if head and any(head[name] != told[name] for name in ("sha256", "backbone_sha256")):
+            return "its head was trained anew"
+        setting = self._registry.runnable(told["setting"])
+        samples = self.data.open(setting.dataset) if setting.dataset is not None else None
+        if str(setting.version) != told["version"]:
+            return f"its head was trained on another version of '{setting.name}'"
+        if isinstance(samples, Samples) and samples.fingerprint != told["data"]:
+            return f"its head was trained on other images of '{setting.name}'"
         return ""
 
     def is_declared(self, evaluation: Evaluation) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.data.labels import timm_wnids
 from testbed.entries.checks import check_count, check_name, checked_indices, checked_tags
 from testbed.entries.functions import argument_names
+from testbed.entries.made_of import Ensemble, Probe
 from testbed.errors import EntryError
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Model:
     weights_paths: Mapping[str, Path] | None = None
     own_weights: bool = True  # whether it is a network that --checkpoint can load a file into
     opaque: str = ""  # why nobody can look into the network or ask it for gradients
+    made_of: Ensemble | Probe | None = None  # other models, for a string such as ensemble:A+B
     classify_arguments: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

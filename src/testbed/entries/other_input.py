@@ -18,14 +18,26 @@ from testbed.errors import EntryError
 _FORM = "resize=256 or 256x320 or none, crop=224, mean=0.485,0.456,0.406 or 0.5, std=..., interpolation=bicubic"
 _WORDS = ("resize", "crop", "mean", "std", "interpolation")
 _NAMED = re.compile(rf"(?P<base>.+)@(?P<words>(?:{'|'.join(_WORDS)})=.*)", re.DOTALL)
+# Of a model that is made of others the words stand behind one of these.
+_SAID_INSIDE = ("ensemble:", "probe:")
 _UNCHANGED = StandardTransform(None, None)
 _AS_THEY_ARE = StandardNormalization((0, 0, 0), (1, 1, 1))
 
 
 def split(name: str) -> tuple[str, str]:
     """(model, words in their usual order); the words are empty where the name has none."""
-    match = _NAMED.fullmatch(name)
+    match = None if name.startswith(_SAID_INSIDE) else _NAMED.fullmatch(name)
     return (match["base"], in_order(match["words"])) if match else (name, "")
+
+
+def named(model: str, words: str) -> str:
+    """The name of a model with its pictures prepared as the words say."""
+    if model.startswith(_SAID_INSIDE):
+        raise EntryError(
+            f"'{model}' prepares no pictures of its own: say it of the models inside, such as "
+            f"ensemble:A@{in_order(words)}+B or probe:(A@{in_order(words)})@SETTING"
+        )
+    return f"{model}@{in_order(words)}"
 
 
 def in_order(words: str) -> str:

@@ -205,9 +205,9 @@ class Registry:
         for token in tokens:
             base, words = other_input.split(token) if token not in self.models.entries else (token, "")
             if words:
-                names += [f"{name}@{words}" for name in self.expand_models([base])]
+                names += [other_input.named(name, words) for name in self.expand_models([base])]
             elif token not in self.models.entries and model_strings.is_model_string(token):
-                names += model_strings.expand(token)
+                names += model_strings.expand(token, self)
             else:
                 names += self._expand(self.models, token)
         return list(dict.fromkeys(names))

@@ -3,8 +3,8 @@
 `timm:resnet50.tv_in1k`, `torchvision:resnet50/IMAGENET1K_V1`, `hub:owner/repo:name`, `open_clip:ViT-B-32/openai`, and
 `hf:owner/name` or `hf:FOLDER` for transformers.
 Size, crop, interpolation, mean and std come from the model's published configuration. Weights are looked for in the
-folders of TESTBED_WEIGHTS before anything is downloaded. `onnx:FILE` is a network in a file, `blend:A+B@0.5` one made
-from the weights of others.
+folders of TESTBED_WEIGHTS before anything is downloaded. `onnx:FILE` is a network in a file. `blend:A+B@0.5`,
+`ensemble:A+B` and `probe:BACKBONE@SETTING` are made of other models.
 """
 
 from __future__ import annotations
@@ -31,28 +31,31 @@ _MODULES = {
     "hf": "hf_models",
     "onnx": "onnx_models",
 }
-_OF_OTHERS = {"blend": "blends"}  # made of other models, which the registry knows
+_MADE_OF_OTHERS = {"blend": "blends", "ensemble": "ensembles", "probe": "probes"}  # these look other models up
 
 
 def is_model_string(name: str) -> bool:
-    return name.split(":", 1)[0] in (*_MODULES, *_OF_OTHERS) and ":" in name
+    return name.split(":", 1)[0] in {*_MODULES, *_MADE_OF_OTHERS} and ":" in name
 
 
 def resolve(name: str, registry: Registry | None = None) -> Model:
-    """The model of a string; a string that names other models needs the registry that knows them."""
+    """The model of a string; one that is made of others needs the `registry` that has them."""
     kind, rest = name.split(":", 1)
-    if kind in _OF_OTHERS:
-        model: Model = import_module(f"testbed.models.strings.{_OF_OTHERS[kind]}").resolve(name, rest, registry)
+    model: Model
+    if kind in _MADE_OF_OTHERS:
+        model = import_module(f"testbed.models.strings.{_MADE_OF_OTHERS[kind]}").resolve(name, rest, registry)
     else:
         model = import_module(f"testbed.models.strings.{_MODULES[kind]}").resolve(name, rest)
     return model
 
 
-def expand(token: str) -> list[str]:
+def expand(token: str, registry: Registry | None = None) -> list[str]:
     """The model strings that a glob or a grid of blends stands for; any other string is returned as it is."""
-    kind = token.split(":", 1)[0]
-    if kind in _OF_OTHERS:
-        names: list[str] = import_module(f"testbed.models.strings.{_OF_OTHERS[kind]}").expand(token)
+    kind, rest = token.split(":", 1)
+    if kind in _MADE_OF_OTHERS:
+        names: list[str] = import_module(f"testbed.models.strings.{_MADE_OF_OTHERS[kind]}").expand(
+            token, rest, registry
+        )
         return names
     return matching(token) if any(c in token for c in "*?[") else [token]
 

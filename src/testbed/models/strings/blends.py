@@ -69,7 +69,7 @@ def place_of(name: str) -> Place | None:
     return Place((first, second), parts.shares[0], parts.bn)
 
 
-def expand(name: str) -> list[str]:
+def expand(name: str, rest: str, registry: Registry | None) -> list[str]:
     """The models that a string stands for: of a grid one for each share."""
     parts = _parted(name)
     return [parts.name(share) for share in parts.shares] if len(parts.shares) > 1 else [name]
@@ -78,7 +78,9 @@ def expand(name: str) -> list[str]:
 def resolve(name: str, rest: str, registry: Registry) -> Model:
     parts = _parted(name)
     if len(parts.shares) > 1:
-        raise EntryError(f"'{name}' stands for {len(parts.shares)} models, expected one such as {expand(name)[0]}")
+        raise EntryError(
+            f"'{name}' stands for {len(parts.shares)} models, expected one such as {parts.name(parts.shares[0])}"
+        )
     members = [_member(name, word, registry) for word in parts.members]
     first = members[0]
     _refuse_unlike(name, parts.members, members)

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from testbed.data.transforms import StandardTransform
+from testbed.data.user_cache import keep, user_cache
 from testbed.entries.model import StandardNormalization
 from testbed.errors import ModelError
 from testbed.models import processors
 from testbed.models.strings.hub_files import ModelFolder, read_json
-from testbed.models.user_cache import keep, user_cache
 
 _CLOSE = 1e-3  # grey levels of 255 between data and processor: what rounding to float32 may leave
 # (height, width) of the pictures that both are tried on: sides whose crop falls between pixels, either way round.

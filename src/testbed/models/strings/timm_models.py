@@ -19,7 +19,7 @@ _HUB = ("hf-hub", "hf_hub")
 _FOLDER = "local-dir"
 # What a configuration says of its pictures; timm has defaults for what it leaves out.
 _INPUT_WORDS = ("input_size", "interpolation", "mean", "std", "crop_pct")
-_NO_HEAD = "has no head: it gives features, and no classes"
+_NO_HEAD = "has no head: it gives features, and no classes; probe:NAME@SETTING trains one"
 
 
 def resolve(name: str, rest: str) -> Model:
