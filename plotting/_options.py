@@ -11,7 +11,14 @@ from _lines import NOT_ON_THE_LINE, Choice
 from _results import STORED_CONFIDENCE, Results, Words, load
 from click.core import ParameterSource
 
-from testbed.commands.options import CONTEXT_SETTINGS, ManyValues, ManyValuesCommand, db_option, one_line_errors
+from testbed.commands.options import (
+    CONTEXT_SETTINGS,
+    AnyNumber,
+    ManyValues,
+    ManyValuesCommand,
+    db_option,
+    one_line_errors,
+)
 from testbed.data.locate import home
 from testbed.stats.axes import AXES
 from testbed.stats.estimators import METHODS
@@ -80,7 +87,7 @@ def out_option(
 def confidence_option(default: float = STORED_CONFIDENCE, text: str = "Of intervals and bands.") -> Decorator:
     return click.option(
         "--confidence",
-        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        type=AnyNumber(0, 1, min_open=True, max_open=True),
         default=default,
         show_default=True,
         help=text,
@@ -127,7 +134,7 @@ line_options = _stacked(
     click.option("--method", type=click.Choice(list(METHODS)), default="ols", show_default=True, help="Kind of fit."),
     click.option(
         "--min-x",
-        type=click.FloatRange(0, 100),
+        type=AnyNumber(0, 100),
         help="Leave out models below this on x.  [default: as published, or 0]",
     ),
     many("--fit-models", metavar="GLOB...", text="Models the line goes through.  [default: by type]"),

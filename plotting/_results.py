@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
-import click
 import numpy as np
 from _model_types import TYPES, type_of
 from _nothing import check_models, check_settings, nothing_of_metric
 from _settings import MANY_IN_ONE, TENTH, stored_patterns, weights_of
 
-from testbed.errors import StoreError, UnknownName, near_names
+from testbed.commands.options import say
+from testbed.errors import StoreError, UnknownName, near_or_some
 from testbed.metrics.estimate import ACCURACY, LOWER, UNDECLARED, MetricKind
 from testbed.stats.intervals import clopper_pearson
 from testbed.store.database import Store
@@ -147,7 +147,7 @@ class Results:
         for pattern in patterns:
             if not any(matches(name, [pattern]) for names in labels for name in names):
                 known = sorted({point.model for point in self.points})
-                raise UnknownName(f"no results of model '{pattern}'{near_names(pattern, known)}")
+                raise UnknownName(f"no results of model '{pattern}'{near_or_some(pattern, known)}")
         return np.array([any(matches(name, patterns) for name in names) for names in labels], dtype=bool)
 
     def highlighted(self, patterns: Sequence[str]) -> np.ndarray:
@@ -212,7 +212,7 @@ def tell_mixed(store: Store, evaluation_ids: Collection[int]) -> list[MixedData]
     """Say which of the evaluations were made from other data than others on the same setting."""
     mixed = mixed_data(store, evaluation_ids)
     for line in lines(mixed):
-        click.echo(line, err=True)
+        say(line, err=True)
     return mixed
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from testbed.commands.families import SEVERITY
-from testbed.errors import UnknownName, near_names
+from testbed.errors import UnknownName, near_names, near_or_some
 
 # Published averages: the mean over parts, each the mean over the severities of one corruption, or one setting.
 _CORRUPTIONS = (
@@ -95,7 +95,8 @@ def _mean_of_parts(parts: Sequence[Sequence[str]]) -> dict[str, float]:
 def _chosen(pattern: str, known: Sequence[str]) -> list[str]:
     names = [name for name in known if name == pattern] or [name for name in known if fnmatchcase(name, pattern)]
     if not names:
-        raise UnknownName(f"no results on '{pattern}'{near_names(pattern, [*known, *AVERAGES])}")
+        near = near_names(pattern, [*known, *AVERAGES]) or near_or_some(pattern, known)
+        raise UnknownName(f"no results on '{pattern}'{near}")
     return names
 
 

@@ -22,7 +22,7 @@ from _options import (
     variant_option,
 )
 
-from testbed.commands.options import db_option, registry_option
+from testbed.commands.options import WholeNumber, db_option, registry_option
 from testbed.entries.registry import load_registry
 from testbed.errors import StoreError, TestbedError
 from testbed.metrics.calibration import BINS, ConfidenceBins, binned, equal_width_places
@@ -49,7 +49,7 @@ class Reliability:
 @models_option
 @settings_option
 @variant_option
-@click.option("--bins", type=click.IntRange(2, 100), default=BINS, show_default=True, help="Bins of confidence.")
+@click.option("--bins", type=WholeNumber(2, 100), default=BINS, show_default=True, help="Bins of confidence.")
 @confidence_option(text="Of the intervals.")
 @title_option
 @out_option("figures/calibration")
@@ -75,7 +75,7 @@ def main(
         raise too_many(stored.evaluations)
     diagrams: dict[tuple[str, str], Reliability] = {}
     for evaluation in stored.evaluations:
-        outputs = stored.readable(evaluation)
+        outputs = stored.readable(evaluation, with_probabilities=True)
         if outputs is not None:
             diagrams[evaluation.model, evaluation.eval_setting] = reliability(outputs, bins, confidence)
     if not diagrams:

@@ -67,6 +67,8 @@ def main(
     \b
         python plotting/compare.py digits_cnn digits_mlp --eval-settings 'digits.*'
     """
+    if first == second:
+        raise click.UsageError(f"expected two models to compare, got '{first}' twice")
     # Both at once: the variant that is meant must be the same for both.
     stored = stored_outputs(open_store(db), load_registry(registry), [first, second], eval_settings, variant)
     compared = compare(stored, first, second, confidence)

@@ -65,6 +65,8 @@ def main(
     \b
         python plotting/explorer.py --out results/explorer.html
     """
+    if out.suffix not in (".html", ".htm"):
+        raise click.UsageError(f"--out: expected a file ending in .html, got {out}")
     store = open_store(db)
     results = load(store, **options, words=Words(models))
     results = results.keep(results.chosen(models, types))

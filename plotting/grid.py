@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import numpy as np
-from _drawing import QUIET, counts, head, new_figure, save
+from _drawing import counts, head, legend_below, new_figure, patch, save
 from _model_types import TYPES
 from _options import figure_command, read_results, source_options, table_options
 from _results import Column, Results
@@ -130,10 +130,14 @@ def grid(
         _write_numbers(ax, image, values, results.is_accuracy)
     _mark_types(ax, [results.points[i].type for i in order], names)
     figure.colorbar(image, ax=ax, shrink=min(1.0, 3 / (height + 0.5)), pad=0.015, label=results.axis_label)
+    if names:  # else each type is named beside its rows
+        types = dict.fromkeys(results.points[i].type for i in order)
+        legend_below(figure, [patch(TYPES[name].color, TYPES[name].label) for name in types], columns=4)
     missing = int(np.isnan(values).sum())
     n = np.column_stack([c.n for c in columns])[order]
     images = f"{counts(n[np.isfinite(values)])} images each"
     note = f"{results.axis_label}, {images}; models in groups of their type, best first within each"
+    note += "; severities averaged" if any(len(c.settings) > 1 and "*" not in c.label for c in columns) else ""
     note += f"; {missing:,} of {values.size:,} cells without a result are grey." if missing else "."
     head(figure, title or f"{len(order)} models on {len(columns)} settings", [note], results.variant)
     return figure
@@ -184,8 +188,6 @@ def _mark_types(ax: Any, types: list[str], names: bool) -> None:
                 color=kind.color,
             )
     ax.set_xlim(-0.5, None)
-    if len(starts) == 1:
-        ax.set_ylabel(TYPES[types[0]].label, color=QUIET, fontsize=8)
 
 
 if __name__ == "__main__":

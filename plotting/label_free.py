@@ -28,7 +28,7 @@ from _drawing import (
 )
 from _options import figure_command, many, models_option, out_option, settings_option, title_option, variant_option
 
-from testbed.commands.options import db_option, registry_option
+from testbed.commands.options import db_option, registry_option, say
 from testbed.entries.registry import load_registry
 from testbed.errors import TestbedError
 from testbed.stats.axes import to_axis
@@ -93,7 +93,7 @@ def main(
         return
     rows = chosen_rows(store, models=models, variant=variant, **chosen)
     if not any(row["method"] in BASELINES for row in rows):
-        click.echo("no baselines are stored with these estimates: run autoeval.py again to have them drawn", err=True)
+        say("no baselines are stored with these estimates: run autoeval.py again to have them drawn", err=True)
     save(panels(rows, title), beside(out, "estimates"))
     save(bars(rows, title), beside(out, "rmse"))
 

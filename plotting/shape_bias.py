@@ -15,7 +15,7 @@ from _options import figure_command, out_option, title_option, variant_option
 from _results import tell_mixed
 
 from testbed.commands.options import db_option
-from testbed.errors import StoreError, UnknownName, near_names
+from testbed.errors import StoreError, UnknownName, near_or_some
 from testbed.metrics.categories16 import NAMES
 from testbed.stats.intervals import clopper_pearson
 from testbed.store.database import Store
@@ -122,7 +122,7 @@ def load(
     others = [n for n in counts if n not in persons]
     for pattern in models:
         if not any(matches(n, [pattern]) for n in counts):
-            raise UnknownName(f"no results of model '{pattern}' on '{setting}'{near_names(pattern, others)}")
+            raise UnknownName(f"no results of model '{pattern}' on '{setting}'{near_or_some(pattern, others)}")
     chosen = [n for n in others if matches(n, models or None)]
     observers = [_people(persons, counts)] if persons else []
     for i, name in enumerate(sorted(chosen, key=lambda n: counts[n][0].sum() / max(counts[n][1].sum(), 1))):

@@ -28,6 +28,7 @@ from effective_robustness import rho_column
 
 from testbed.commands.families import shared_base, shared_beginning
 from testbed.commands.latex import latex_table
+from testbed.commands.options import WholeNumber, say
 from testbed.errors import TestbedError
 
 STYLES = ("markdown", "csv", "latex")
@@ -43,7 +44,7 @@ _BY_ENDING = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
 @line_options
 @click.option("--sort", metavar="SETTING", help="Order models by this setting.  [default: the first]")
 @click.option("--intervals/--no-intervals", default=True, show_default=True, help="With intervals.")
-@click.option("--digits", type=click.IntRange(0, 6), default=2, show_default=True, help="After the point.")
+@click.option("--digits", type=WholeNumber(0, 6), default=2, show_default=True, help="After the point.")
 @click.option(
     "--format", "style", type=click.Choice(STYLES), help="Of the table.  [default: by the file's ending, or markdown]"
 )
@@ -87,7 +88,7 @@ def main(
     by = results.column(sort) if sort else columns[0]
     rows = sorted_rows(columns, results.sign * by.value, results.chosen(models, types))
     for note in variant_notes(results.variant):
-        click.echo(note, err=True)  # beside the table, which is to be pasted as it is
+        say(note, err=True)  # beside the table, which is to be pasted as it is
     header, lines = as_cells(results, columns, rows, intervals, digits, split=style == "csv")
     if style == "csv":
         text = as_csv(header, lines)

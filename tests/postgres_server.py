@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from faults.running import LIMIT_S
+
 # In names that people sort: what SQLite and Python put last, English puts in between.
 ENGLISH = ["--locale-provider=icu", "--icu-locale=en-US"]
 FAST, IMMEDIATE = signal.SIGINT, signal.SIGQUIT  # the ways to shut it down that do not wait for its clients
@@ -41,7 +43,7 @@ class Server:
     def _wait(self) -> None:
         assert self._process is not None
         engine = sa.create_engine(self.url)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT_S
         while True:
             try:
                 with engine.connect():
@@ -55,7 +57,7 @@ class Server:
     def stop(self, how: signal.Signals = IMMEDIATE) -> None:
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(60)
+            self._process.wait(LIMIT_S)
             self._process = None
 
 

@@ -1,8 +1,10 @@
 // The grid of models x settings: only the cells in sight exist, so that 340 x 213 scroll smoothly.
 
 const grid = document.getElementById("grid");
-const CELL = { width: 74, height: 22, side: 190, head: 78 };
-let table = { rows: [], columns: [] };
+// `side` is as wide as the longest name, of about `letter` pixels each beside a mark, where it has room up to `most`.
+const CELL = { width: 74, height: 22, letter: 6.4, mark: 34, most: 300, head: 78 };
+const SCROLLBAR = 18;
+let table = { rows: [], columns: [], side: 0 };
 
 function drawGrid() {
   const columns = SETTINGS.filter(isFoundSetting);
@@ -11,7 +13,10 @@ function drawGrid() {
   const sign = state.up ? 1 : -1;
   const sortable = (m) => (Number.isFinite(by[m.index]) ? by[m.index] : sign * Infinity);
   rows.sort((a, b) => sign * (sortable(a) - sortable(b)) || a.index - b.index);
-  table = { rows, columns };
+  const longest = Math.max(0, ...rows.map((m) => m.label.length));
+  table = { rows, columns, side: Math.min(CELL.most, CELL.mark + CELL.letter * longest) };
+  // No taller than its rows.
+  grid.style.height = `min(72vh, ${CELL.head + rows.length * CELL.height + SCROLLBAR}px)`;
   document.getElementById("grid-note").textContent = `${rows.length} models x ${columns.length} settings, sorted by ${sortedBy()}; a click on a setting sorts by it.`;
   fillGrid();
 }
@@ -23,7 +28,7 @@ function sortedBy() {
 
 function fillGrid() {
   const { rows, columns } = table;
-  const side = Math.min(CELL.side, grid.clientWidth * 0.4);
+  const side = Math.min(table.side, grid.clientWidth * 0.4);
   const left = grid.scrollLeft;
   const top = grid.scrollTop;
   const firstRow = Math.max(0, Math.floor(top / CELL.height));

@@ -57,12 +57,20 @@ def printable(text: str) -> str:
 
 def near_names(name: str, known: Iterable[str], most: int = 4) -> str:
     """'; did you mean a, b?' to end a message about an unknown name; empty if no known name is similar."""
-    known = list(known)
+    known = list(known) if name else []  # every name contains nothing
     lowered = {k.lower(): k for k in known}
     near = [lowered[m] for m in difflib.get_close_matches(name.lower(), lowered, n=most, cutoff=0.6)]
     # Similar spellings first, then names that contain the word.
     near += [k for k in known if name.lower() in k.lower() and k not in near]
     return f"; did you mean {', '.join(near[:most])}?" if near else ""
+
+
+def near_or_some(name: str, known: Iterable[str], most: int = 4) -> str:
+    """As near_names; where none is similar, '; there are 12, such as a, b, c, d'. For names that cannot be listed."""
+    known = list(known)
+    some = ", ".join(known[:most])
+    there = f"there are {len(known):,}, such as {some}" if len(known) > most else f"there is {some}"
+    return near_names(name, known, most) or (f"; {there}" if known else "")
 
 
 def in_words(error: BaseException) -> str:

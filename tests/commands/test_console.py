@@ -58,6 +58,17 @@ def test_a_script_is_named_where_a_script_was_called():
     assert "python db.py show resnet50 val" in told and "testbed" not in told
 
 
+def test_notes_below_results_name_the_command_that_was_typed(testbed, store):
+    from stored_results import claim
+
+    held = claim(store, "one", "two", n_images=6)
+    store.fail(held.evaluation_id, "no features: `python eval.py --record features` keeps them")
+    place = store.engine.url.database
+    assert "`testbed eval --record features`" in testbed("db", "status", "--db", place)
+    told = CliRunner().invoke(database, ["--status", "--db", place], prog_name="db.py").output
+    assert "`python eval.py --record features`" in told
+
+
 @pytest.mark.parametrize("step", demo.STEPS)
 def test_the_steps_of_the_demo_name_sub_commands(step):
     assert step.split()[0] in COMMANDS

@@ -5,7 +5,7 @@ import pytest
 from testbed.commands.causes import Failure, cause_lines
 from testbed.commands.families import families, shared_base, shared_beginning
 from testbed.commands.results_table import results_table
-from testbed.commands.tables import with_interval
+from testbed.commands.tables import text_table_within, with_interval
 from testbed.store.evaluation import Number
 
 BLANK = Number._make([None] * len(Number._fields))
@@ -131,3 +131,19 @@ def test_small_number_without_an_interval_keeps_three_digits():
     shown = [with_interval(value, None, None) for value in (0.505013, 0.0629, 0.0236878, 1.0, 71.3, 0.0)]
     assert shown == ["0.505", "0.0629", "0.0237", "1.00", "71.30", "0.00"]
     assert with_interval(0.505, 0.4, 0.6) == "0.51 [0.40, 0.60]"
+
+
+def test_columns_without_room_stand_below_with_the_first_ones_repeated():
+    names, row = ["set", "true", *(f"method_{i}" for i in range(9))], ["fog", "70.1", *("55.5" for _ in range(9))]
+    table = text_table_within(40, names, [row, row], kept=2)
+    assert max(map(len, table.splitlines())) <= 40
+    parts = table.split("\n\n")
+    assert len(parts) > 1
+    assert all(part.splitlines()[-1].split()[:2] == ["fog", "70.1"] for part in parts)
+    shown = " ".join(part.replace("_\n", "_") for part in parts)
+    assert table.count("55.5") == 18 and "method_" in shown
+    assert text_table_within(160, names, [row], kept=2).count("fog") == 1
+
+
+def test_a_terminal_narrower_than_one_column_gets_one_at_a_time():
+    assert text_table_within(1, ["set", "a", "b"], [["fog", "1", "2"]]).count("fog") == 2

@@ -1,4 +1,4 @@
-"""Fifty commands with a mistake, and the words that must stand in the answer: what came, what there is, what to do."""
+"""Seventy commands with a mistake, and the words of the answer: what came, what there is, what to do."""
 
 import shlex
 from importlib import import_module
@@ -30,6 +30,8 @@ CASES = [
     ("eval.py --models tiny_a --eval-settings pictures", "is a folder", "folder:pictures"),
     ("eval.py --models tiny_a --eval-settings list.csv", "is a CSV file", "manifest:list.csv"),
     ("eval.py --models tiny_a --eval-settings pictures.npz", "is a file of arrays", "array:pictures.npz"),
+    ("eval.py --models tiny_a --eval-settings a.parquet", "is a parquet file", "parquet:a.parquet"),
+    ("eval.py --models tiny_a --eval-settings a.tar", "is a tar file", "tar:a.tar takes the pictures in it"),
     ("eval.py --models tiny_a --eval-settings x.docx", "'x.docx' is a file", "folder:DIR, manifest:FILE.csv"),
     # Misspelled or unknown names.
     ("eval.py --models tiny_aa --eval-settings tiny", "no model, group or tag 'tiny_aa'", "did you mean tiny_a"),
@@ -72,9 +74,31 @@ CASES = [
     ("db.py --status --filter 'val*'", "no eval setting of a run", "there are 3, such as tiny"),
     ("db.py --print-eval tiny_a tiny.noise --variant limit=7", "of limit=7", "limit=20 of version 1 (--variant limit"),
     ("plotting/table.py --metric top2 --db results/results.db", "no results with metric 'top2'", "there are", "top5"),
+    ("db.py --print-eval zzz tiny", "no model 'zzz' in the database", "; there is tiny_a, tiny_b"),
+    ("db.py --print-eval tiny_a zzz", "no eval setting 'zzz'", "; there is tiny, tiny-even, tiny.noise"),
+    ("db.py --save-logits zzz out", "no eval setting 'zzz'", "; there is tiny"),
+    ("autoeval.py --models tiny_a --source zzz --test tiny", "no eval setting 'zzz' of tiny_a; there is tiny"),
+    ("plotting/grid.py --models zzz --db results/results.db", "no results of model 'zzz'; there is tiny_a"),
+    ("plotting/grid.py --eval-settings zzz --db results/results.db", "no results on 'zzz'; there is tiny"),
+    # Options that contradict or say nothing.
+    ("eval.py --models tiny_a --eval-settings tiny --no-db --db x.db", "expected --db or --no-db, got both"),
+    ("eval.py --models tiny_a --eval-settings tiny --registry x.docx", "x.docx is a file, expected a folder"),
+    ("eval.py --models tiny_a --eval-settings folder:", "nothing stands after the colon", "such as folder:PATH"),
+    ("eval.py --models tiny_a --eval-settings manifest:", "nothing stands after the colon", "manifest:FILE.csv"),
+    ("eval.py --models '' --eval-settings tiny", "no model, group or tag ''; `python db.py --list-models-registry`"),
+    ("db.py --filter tiny", "--filter: expected beside a flag that reads it, such as --status"),
+    ("db.py --version 1 --format csv", "--format", "--version", "expected beside a flag"),
+    ("db.py --status --db results", "results is a folder, expected a results database", "results/results.db"),
+    ("db.py --import-csv nowhere.csv --source x", "nowhere.csv cannot be read: No such file or directory"),
+    ("plotting/scatter.py --x tiny --y tiny-even --confidence 95", "expected a number between 0 and 1, got '95'"),
+    ("plotting/scatter.py --x tiny --y tiny-even --min-x low", "expected a number from 0 to 100, got 'low'"),
+    ("plotting/table.py --digits 9", "expected a whole number from 0 to 6, got '9'"),
+    ("plotting/compare.py tiny_a tiny_a --db results/results.db", "expected two models to compare, got 'tiny_a' twice"),
+    ("plotting/explorer.py --db results/results.db --out e.pdf", "expected a file ending in .html, got e.pdf"),
     # What a picture or a model cannot be.
     ("plotting/scatter.py --x tiny --y tiny-even --db results/results.db --out x.docx", ".pdf or .png", "got x.docx"),
     (f"{RUN} --models tiny_a --eval-settings folder:x.docx", "x.docx is a file, expected a folder"),
+    (f"{RUN} --models tiny_a --eval-settings array:x.docx", "expected a file ending in .npz or .npy, or a folder"),
     (f"{RUN} --models digits_cnn --eval-settings folder:pictures", "differ in size", "StandardTransform("),
     (f"{RUN} --models tiny_a --eval-settings tiny --checkpoint net.pth", "net.pth is", "no torch or safetensors"),
 ]  # fmt: skip
@@ -139,8 +163,8 @@ def test_wrong_command_is_told_what_came_and_what_to_do(answer, command, words):
     assert "Traceback" not in told
 
 
-def test_there_are_fifty_of_them():
-    assert len({command for command, *_ in CASES}) >= 50
+def test_there_are_seventy_of_them():
+    assert len({command for command, *_ in CASES}) >= 70
 
 
 def test_new_database_is_told_of_so_that_a_misspelled_one_is_noticed(answer, tmp_path):

@@ -393,6 +393,19 @@ def test_the_grid_begins_with_the_setting_without_shift_and_is_sorted_by_it(publ
     assert "sorted ascending" in heads.first.get_attribute("title")
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_grid_is_no_taller_than_its_rows_and_cuts_no_name_that_has_room(small_db, draw, tmp_path, visit, width):
+    draw("explorer", "--db", small_db, "--out", tmp_path / "e.html")
+    page = visit((tmp_path / "e.html").as_uri(), viewport={"width": width, "height": 860})
+    page.click("#tab-grid")
+    rows = page.locator("#grid .side")
+    assert rows.count() == 7
+    box, last = page.locator("#grid").bounding_box(), rows.last.bounding_box()
+    assert 0 <= box["y"] + box["height"] - last["y"] - last["height"] <= 20
+    buttons = page.locator("#grid .side button")
+    assert buttons.evaluate_all("all => all.every(b => b.scrollWidth <= b.clientWidth)")
+
+
 def test_controls_that_would_do_nothing_in_a_view_are_hidden(published_page, visit):
     page = visit(published_page)
     expected = {

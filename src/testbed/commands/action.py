@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.commands.options import say
 from testbed.commands.tables import formatted
 from testbed.entries.registry import PARTS, Registry, load_registry
 from testbed.errors import TestbedError
@@ -89,7 +90,7 @@ class Context:
             return self.registry
         entries = load_registry(self.registry_folders, parts)
         for line in entries.problems():
-            click.echo(f"registry: {line}", err=True)
+            say(f"registry: {line}", err=True)
         return entries
 
     def refuse(self, flag: str, **reasons: str) -> None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from testbed.commands.action import LOOK_AFTER, Action, Context
+from testbed.commands.options import say
 from testbed.errors import DataError, TestbedError
 
 if TYPE_CHECKING:
@@ -18,7 +17,17 @@ if TYPE_CHECKING:
     from testbed.data.samples import Dataset, Samples
     from testbed.entries.eval_setting import EvalSetting
 
-_AUDIT_COLUMNS = ["eval_setting", "images", "expected", "classes", "per_class", "names", "unreadable", "verdict"]
+_AUDIT_COLUMNS = [
+    "eval_setting",
+    "images",
+    "expected",
+    "classes",
+    "per_class",
+    "names",
+    "unreadable",
+    "form",
+    "verdict",
+]
 _MOST_NAMED = 10  # unreadable images that are listed for a setting
 
 
@@ -37,7 +46,7 @@ def audit_data(context: Context, names: Sequence[str]) -> None:
     if context.style == "table":
         for row in rows:
             for text in (*row["problems"], *(f"note: {note}" for note in row["notes"])):
-                click.echo(f"{row['eval_setting']}: {text}")
+                say(f"{row['eval_setting']}: {text}")
     if bad:
         raise TestbedError(f"{len(bad)} of {len(rows)} settings have data that is not as expected")
 
@@ -120,19 +129,26 @@ def _audit(context: Context, setting: EvalSetting, content: _Opened | DataError)
         "per_class": findings.per_class,
         "names": findings.names,
         "unreadable": len(unreadable),
+        "form": content.samples.form,
         "verdict": "PROBLEM" if problems else "ok",
         "problems": problems,
-        "notes": list(findings.notes),
+        "notes": [*findings.notes, *_taken_from(content.samples)],
     }
 
 
+def _taken_from(samples: Samples) -> list[str]:
+    """What is told of a set that was not found as class folders."""
+    return [f"taken from {samples.form}"] if samples.form and not samples.form.startswith("folder ") else []
+
+
 def _short(row: dict[str, Any]) -> dict[str, str]:
-    """For the table: the images per class as a range, instead of a count for each of up to 1000 classes."""
+    """For the table: images per class as a range, instead of a count for each of up to 1000; the form in one word."""
     counts = (row["per_class"] or {}).values()
-    if not counts:
-        return {"per_class": ""}
-    low, high = min(counts), max(counts)
-    return {"per_class": str(low) if low == high else f"{low} to {high}"}
+    short = {"per_class": "", "form": (row["form"] or "").partition(" ")[0]}
+    if counts:
+        low, high = min(counts), max(counts)
+        short["per_class"] = str(low) if low == high else f"{low} to {high}"
+    return short
 
 
 ACTIONS = (

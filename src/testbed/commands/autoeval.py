@@ -17,6 +17,7 @@ from testbed.commands.options import (
     db_option,
     one_line_errors,
     registry_option,
+    say,
 )
 
 if TYPE_CHECKING:  # everything else is imported where it is used: --help must stay quick
@@ -163,7 +164,7 @@ def _estimate(
     save_answer(store, question, answer)
     partial = _partial(models[0].variant, named=variant is not None)
     if style == "csv" and partial:
-        click.echo(partial[0], err=True)  # a CSV has no place for remarks
+        say(partial[0], err=True)  # a CSV has no place for remarks
     display.show(answer, partial + answer.remarks + remarks(answer.estimates, question.class_prior))
 
 

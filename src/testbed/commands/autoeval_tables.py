@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.latex import latex_table
-from testbed.commands.tables import formatted, text_table_under
+from testbed.commands.options import say
+from testbed.commands.tables import formatted, text_table_within
 from testbed.studies.labelfree.recommended import recommended
 from testbed.studies.labelfree.report import (
     ErrorTable,
@@ -55,7 +57,7 @@ class Display:
 
     def show(self, answer: Answer, remarks: list[str]) -> None:
         lines = remarks + left_out(answer)
-        click.echo(formatted_answer(answer, lines, self.style, self.summary))
+        say(formatted_answer(answer, lines, self.style, self.summary))
         if self.out is not None:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             text = formatted_answer(answer, lines, SUFFIXES[self.out.suffix])
@@ -94,7 +96,7 @@ def _text(answer: Answer, tables: list[ErrorTable], remarks: list[str], summary:
     parts = [] if summary else [*_recommended(answer), *_set_tables(answer)]
     if summary:
         tables = tables[-1:]  # over all models, without the groups of each
-    parts += [f"{table.title}\n\n{text_table_under(*_cells(table))}" for table in tables]
+    parts += [f"{table.title}\n\n{_in_terminal(*_cells(table))}" for table in tables]
     lines = remarks if summary else [*legend(answer.estimates), *remarks]
     if lines:
         parts.append("\n".join(lines))
@@ -109,7 +111,7 @@ def _recommended(answer: Answer) -> list[str]:
     models = {a.model for a in answers}
     of = f" of {answers[0].model}" if len(models) == 1 else ""
     rows, header = recommended_table(answers)
-    return [f"Recommended estimate of the accuracy{of} (%)\n\n{text_table_under(header, rows)}"]
+    return [f"Recommended estimate of the accuracy{of} (%)\n\n{_in_terminal(header, rows, kept=len(header))}"]
 
 
 def _set_tables(answer: Answer) -> list[str]:
@@ -118,15 +120,19 @@ def _set_tables(answer: Answer) -> list[str]:
     sets = list(dict.fromkeys(e.eval_setting for e in answer.estimates))
     if len(models) > 1 and len(sets) == 1:
         rows, header = models_table(answer.estimates)
-        return [f"Accuracy on {sets[0]} (%) by each method\n\n{text_table_under(header, rows)}"]
+        return [f"Accuracy on {sets[0]} (%) by each method\n\n{_in_terminal(header, rows, kept=2)}"]
     parts = []
     for model in models:
         rows, header = sets_table(answer.estimates, model)
         if len(rows) <= _MOST_SETS:
-            parts.append(f"Accuracy of {model} (%) by each method\n\n{text_table_under(header, rows)}")
+            parts.append(f"Accuracy of {model} (%) by each method\n\n{_in_terminal(header, rows, kept=2)}")
         else:
             parts.append(f"{len(rows)} sets of {model}: `--format csv` or `--out FILE.csv` holds them all")
     return parts
+
+
+def _in_terminal(header: list[str], rows: list[list[str]], kept: int = 1) -> str:
+    return text_table_within(shutil.get_terminal_size((160, 24)).columns, header, rows, kept)
 
 
 def _cell(value: object) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.autoeval_tables import progress_bar
+from testbed.commands.options import say
 
 if TYPE_CHECKING:
     from testbed.entries.eval_setting import EvalSetting
@@ -60,7 +61,7 @@ def train(
     save_head(path, head, digest, on, epochs=epochs, seed=seed, limit=limit)
     same = [*(["--checkpoint", checkpoint] if checkpoint else []), *(["--db", db] if db else [])]
     command = shlex.join(["python", "eval.py", "--models", model.name, *same, "--eval-settings"])
-    click.echo(
+    say(
         f"rotation head of {stored} trained on {on}, {epochs} epochs: {accuracy:.1f} % of turns told "
         f"at the end; stored in {path}\n`{command} ... --record rotation` records its logits"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.action import BRING_IN, COMPARE, TAKE_OUT, Action, Context
+from testbed.commands.options import say
 from testbed.commands.tables import text_table
 from testbed.errors import TestbedError
 
@@ -207,7 +208,7 @@ def _diagnoses(context: Context, checks: list[Check], diagnose_images: str | Non
                 )
             )
         except TestbedError as error:
-            click.echo(f"\n{' on '.join(pair)} cannot be looked into: {error}", err=True)
+            say(f"\n{' on '.join(pair)} cannot be looked into: {error}", err=True)
     return diagnoses
 
 

@@ -89,11 +89,11 @@ SHARED_OPTIONS: tuple[SharedOption, ...] = (
     SharedOption("version", "Of a setting.", {"type": WholeNumber(min=0), "metavar": "N"}, default="the newest"),
     SharedOption(
         "source",
-        "Where numbers were published, or the suffix of the names of networks that made decisions.",
+        "Where numbers were published, who answered, or the suffix of the names of networks that made decisions.",
         {"metavar": "NAME"},
     ),
     SharedOption("models", "Only these models.", {"metavar": "GLOB..."}),
-    SharedOption("setting", "Eval setting of the decisions.", {"metavar": "NAME"}),
+    SharedOption("setting", "Eval setting of the decisions or answers.", {"metavar": "NAME"}),
     SharedOption(
         "aggregation",
         "From 1000 classes to 16 categories: mean, sum or max.",
@@ -200,6 +200,9 @@ def main(ctx: click.Context, **given: Any) -> None:
         own_options = {_parameter(name): given[_parameter(name)] for name, _, _ in action.options}
         action.function(context, *values, **own_options)
     if not chosen:
+        told = [p for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE]
+        if idle := [p.opts[0] for p in told if p.name not in ("db", "registry")]:
+            ctx.fail(f"{', '.join(idle)}: expected beside a flag that reads it, such as --status; --help names them")
         click.echo(ctx.get_help())
 
 

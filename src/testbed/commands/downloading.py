@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from testbed.commands.action import BRING_IN, Action, Context
+from testbed.commands.options import say
 from testbed.errors import DataError, ModelError, UnknownName
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def download(context: Context, names: Sequence[str]) -> None:
     roots = data_roots(context.data_root)
     wanted, by_hand = _needed(context, names, roots)
     for instruction in by_hand:
-        click.echo(instruction, err=True)
+        say(instruction, err=True)
 
     def fetch_item(item: Download) -> None:
         _tell(context, item.describe())
@@ -52,7 +53,7 @@ def download(context: Context, names: Sequence[str]) -> None:
 
 def _say_next(item: Download, places: Sequence[Path]) -> None:
     if item.then and places:
-        click.echo(f"{item.name}: now `{item.then.format(place=shlex.quote(str(places[0])))}`")
+        say(f"{item.name}: now `{item.then.format(place=shlex.quote(str(places[0])))}`")
 
 
 def _tell(context: Context, text: str) -> None:
@@ -70,7 +71,7 @@ def _each(downloads: Mapping[str, Callable[[], None]]) -> list[str]:
             if len(downloads) == 1:
                 raise  # it is the only line then
             failed += 1
-            click.echo(f"{name}: {error}", err=True)
+            say(f"{name}: {error}", err=True)
     return [f"{failed} of {len(downloads)} downloads failed, as told above"] if failed else []
 
 
@@ -148,7 +149,7 @@ def _fetch_weights(context: Context, name: str, weights_file: Published | None) 
     from testbed.models import weights
 
     if weights_file is None:
-        raise ModelError(f"the weights of '{name}' have no published address here: put a file into {_folder()}")
+        raise ModelError(f"the weights of '{name}' have no published address here: put a file into {weights_place()}")
     _tell(context, f"{name}: {weights_file.file} from {weights_file.remote.host}, licence: {weights_file.licence}")
     with _resumable():
         path = weights.download(weights_file)
@@ -184,7 +185,8 @@ def use_weights_folder(context: Context) -> None:
         os.environ[WEIGHTS_VARIABLE] = os.pathsep.join([context.checkpoint_dir, *([others] if others else [])])
 
 
-def _folder() -> str:
+def weights_place() -> str:
+    """The folder that downloads of weights go into, and what names it."""
     from testbed.models import weights
 
     return f"{weights.folders()[0]} (the first folder of {weights.WEIGHTS_VARIABLE})"

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from testbed.commands.action import BRING_IN, LOOK_AFTER, TAKE_OUT, Action, Context
+from testbed.commands.options import say
 from testbed.errors import TestbedError
 
 
@@ -38,6 +39,36 @@ def import_logits(context: Context, folder: str) -> None:
     click.echo(f"took in {len(imported)} evaluation(s) from {folder}")
 
 
+def import_predictions(context: Context, file: str, *, model: str | None, missing: str | None) -> None:
+    """Take in answers that were made elsewhere. Images without one are refused, or wrong if that is said."""
+    from testbed.data.locate import data_roots
+    from testbed.store.formats import predictions_import as predictions
+
+    source, setting = context.source, context.setting
+    if not source or not setting:
+        raise TestbedError(
+            "--import-predictions needs --setting NAME, what was asked about, and --source NAME, who answered"
+        )
+    missing = missing or predictions.REFUSE
+    if missing not in (predictions.REFUSE, predictions.WRONG):
+        raise TestbedError(f"--missing: expected {predictions.REFUSE} or {predictions.WRONG}, got {missing}")
+    done = predictions.import_predictions(
+        context.new_store,
+        context.registry,
+        Path(file),
+        setting,
+        source,
+        model=model or "",
+        missing=missing,
+        override=context.override,
+        data_roots=data_roots(context.data_root),
+    )
+    what = "probabilities" if done.with_probabilities else "classes alone"
+    wrong = f", {done.unanswered} of them without one, which count as wrong" if done.unanswered else ""
+    click.echo(f"{done.model}: answers ({what}) to {done.images:,} images of {setting}{wrong}")
+    click.echo(f"measured: {', '.join(done.metrics) or 'nothing, since no image has a label'}")
+
+
 def import_csv(context: Context, file: str, *, types: str | None) -> None:
     """Import published accuracies. They are stored under --source, apart from own results; --types has model types."""
     from testbed.store.formats import published
@@ -59,7 +90,7 @@ def recompute_metrics(context: Context) -> None:
 
     done, problems = recompute(context.store, context.registry, context.pattern)
     for problem in problems:
-        click.echo(f"not measured: {problem}", err=True)
+        say(f"not measured: {problem}", err=True)
     click.echo(f"measured {done} evaluation(s) again from stored logits")
     if problems:
         raise TestbedError(f"{len(problems)} of {done + len(problems)} evaluations were not measured: see above")
@@ -71,7 +102,7 @@ def verify(context: Context) -> None:
     checked = list(manage.verify(context.store))
     bad = [(e, p) for e, p in checked if p]
     for evaluation, problem in bad:
-        click.echo(f"{evaluation.model} on {evaluation.eval_setting}: {problem}", err=True)
+        say(f"{evaluation.model} on {evaluation.eval_setting}: {problem}", err=True)
     if bad:
         raise TestbedError(
             f"{len(bad)} of {len(checked)} evaluations are damaged: eval.py makes them again, see --status"
@@ -84,7 +115,7 @@ def export(context: Context, file: str) -> None:
     from testbed.store.mixed import lines, mixed_data
 
     for line in lines(mixed_data(context.store)):
-        click.echo(line, err=True)
+        say(line, err=True)
     click.echo(f"wrote {export_results(context.store, Path(file))} results to {file}")
 
 
@@ -96,6 +127,18 @@ ACTIONS = (
         ("DIR",),
         purpose=BRING_IN,
         reads=("override", "data_root"),
+    ),
+    Action(
+        "import-predictions",
+        import_predictions,
+        "Take in answers made elsewhere (CSV, JSON Lines, Parquet); needs --setting, --source.",
+        ("FILE",),
+        (
+            ("model", "NAME", "Who of the source answered; stored as NAME@SOURCE, else as SOURCE."),
+            ("missing", "WORD", "Images without an answer: refuse, or wrong to count them so.  [default: refuse]"),
+        ),
+        purpose=BRING_IN,
+        reads=("override", "data_root", "setting", "source"),
     ),
     Action(
         "import-csv",

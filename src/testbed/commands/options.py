@@ -35,6 +35,11 @@ def as_called(text: str) -> str:
     return _SCRIPT.sub(lambda script: f"testbed plot {script[1]}" if script[1] else f"testbed {script[2]}", text)
 
 
+def say(text: str, err: bool = False) -> None:
+    """Print a line that may name a script, as_called."""
+    click.echo(as_called(text), err=err)
+
+
 class _Formatter(click.HelpFormatter):
     """Writes help texts as_called, before lines are broken."""
 
@@ -123,19 +128,20 @@ class ManyValuesGroup(_TakesManyValues, NamedCommands):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number from `min` on, refused in these words."""
+    """A whole number from `min` on, or to `max`, refused in these words."""
 
     name = "number"
     _or = ""
 
-    def __init__(self, min: int) -> None:
-        super().__init__(min=min)
+    def __init__(self, min: int, max: int | None = None) -> None:
+        super().__init__(min=min, max=max)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"expected a whole number from {self.min} on{self._or}, got '{value}'", param, ctx)
+            last = "on" if self.max is None else f"to {self.max}"
+            self.fail(f"expected a whole number from {self.min} {last}{self._or}, got '{value}'", param, ctx)
 
 
 class NumberOrAuto(WholeNumber):
@@ -151,7 +157,7 @@ class NumberOrAuto(WholeNumber):
 
 
 class AnyNumber(click.FloatRange):
-    """A number from `min` on, or above it, refused in these words."""
+    """A number from `min` on or above it, or between `min` and `max`, refused in these words."""
 
     name = "number"
 
@@ -159,7 +165,11 @@ class AnyNumber(click.FloatRange):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            bound = f"above {self.min:g}" if self.min_open else f"from {self.min:g} on"
+            if self.max is not None:
+                to = "between {:g} and {:g}" if self.max_open else "from {:g} to {:g}"
+                bound = to.format(self.min, self.max)
+            else:
+                bound = f"above {self.min:g}" if self.min_open else f"from {self.min:g} on"
             self.fail(f"expected a number {bound}, got '{value}'", param, ctx)
 
 

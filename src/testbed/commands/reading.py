@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.action import LOOK, Action, Context
+from testbed.commands.options import say
 from testbed.commands.status import status
 from testbed.commands.tables import cell, text_table, with_interval
 from testbed.data.samples import Dataset
@@ -43,9 +44,9 @@ def print_eval(context: Context, pair: tuple[str, str]) -> None:
     else:
         click.echo("no labels: the logits are stored, and there is nothing to measure an accuracy by")
     if evaluation.warning:
-        click.echo(f"\nwarning: {evaluation.warning}")
+        say(f"\nwarning: {evaluation.warning}")
     for line in _mixed_with(context, evaluation):
-        click.echo(f"\n{line}")
+        say(f"\n{line}")
     click.echo()
     for label, value in _provenance(evaluation):
         click.echo(f"{label:<20} {value}")

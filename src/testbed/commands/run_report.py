@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from testbed.commands.causes import Failure, abridged, cause_lines, first_names
+from testbed.commands.options import say
 
 if TYPE_CHECKING:
     from testbed.engine.plan import Bundle, Pair, Plan
@@ -23,16 +24,18 @@ _STATES = {"run": "to run", "derive": "to derive, no forward pass", "done": "don
 
 def print_plan(plan: Plan, store: Store, bundles: Sequence[Bundle], run: RunOptions, place: Disk, full: bool) -> None:
     """What would be done with each pair, what cannot be run and why, and what it takes in time and on disk."""
-    for note in plan.notes:
+    from testbed.engine.probe_training import untrained
+
+    for note in (*plan.notes, *untrained(plan, Path(run.results_folder))):
         click.echo(note)
     if pairs := [p for p in plan.pairs if full or p.action != "fail"]:
         click.echo(_plan_table(pairs, full))
     for line in _bundles_in_words(bundles):
-        click.echo(line)
+        say(line)
     if (failing := plan.having("fail")) and not full:
         click.echo(f"\n{len(failing):,} cannot run:")
         for line in cause_lines(map(_failure, failing)):
-            click.echo(f"  {line}")
+            say(f"  {line}")
     counts = ", ".join(f"{len(plan.having(a)):,} {w.split(',')[0]}" for a, w in _STATES.items() if plan.having(a))
     images = sum(p.n_images for p in plan.having("run"))
     click.echo(f"\n{len(plan.pairs):,} pairs: {counts}; {images:,} images")
@@ -140,15 +143,15 @@ def print_report(report: Report, store: Store, run: RunOptions, stored: bool, fu
         mixed = mixed_data(store, {r.evaluation_id for r in rows})
         click.echo(results_table(rows, shutil.get_terminal_size((160, 24)).columns, marked(mixed), full=full))
         for line in lines(mixed):
-            click.echo(f"\n{line}")
+            say(f"\n{line}")
     failed = {id(pair) for pair in report.failed}
     doubtful = [p for p in plan.pairs if p.warning and id(p) not in failed]
     for line in cause_lines(Failure(p.stored_model, p.setting.name, p.warning) for p in doubtful):
-        click.echo(f"warning: {line}", err=True)
+        say(f"warning: {line}", err=True)
     if report.failed:
         click.echo(f"\n{len(report.failed):,} of {len(plan.pairs):,} pairs failed:", err=True)
         for line in cause_lines(map(_failure, report.failed)):
-            click.echo(f"  {line}", err=True)
+            say(f"  {line}", err=True)
         if report.log is not None:
             click.echo(f"{report.log} has each of them in full.", err=True)
     if report.interrupted and stored:

@@ -12,6 +12,7 @@ import click
 from testbed.commands.action import Context
 from testbed.commands.causes import Failure, cause_lines
 from testbed.commands.families import families, shared_beginning
+from testbed.commands.options import say
 from testbed.commands.results_table import MOST_LINES
 from testbed.commands.tables import formatted, text_table, text_table_under
 from testbed.errors import StoreError
@@ -45,7 +46,7 @@ def status(context: Context, *, full: bool) -> None:
     width = shutil.get_terminal_size((160, 24)).columns
     click.echo(_table(models, settings, words, context.style, width, full))
     for line in lines(mixed):
-        click.echo(line, err=context.style != "table")
+        say(line, err=context.style != "table")
     if context.style == "table":
         _print_failures([s for s in every if s.eval_setting in set(settings)], full)
 
@@ -103,7 +104,7 @@ def _print_failures(every: Sequence[State], full: bool) -> None:
     for word, remedy in (("failed", ""), ("damaged", "; eval.py makes it again")):
         failures = [Failure(s.model, s.eval_setting, f"{s.error}{remedy}") for s in every if s.status == word]
         for line in [f"{f.label}: {f.error}" for f in failures] if full else cause_lines(failures):
-            click.echo(f"{word}: {line}")
+            say(f"{word}: {line}")
 
 
 def _damages(context: Context, every: Sequence[State]) -> dict[int, str]:

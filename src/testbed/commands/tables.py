@@ -71,6 +71,24 @@ def _decimals(scale: float, few: float = 0.05) -> int:
     return 2 if scale >= few or scale == 0 else min(2 - math.floor(math.log10(scale)), 8)
 
 
+def text_table_within(width: int, names: Sequence[str], rows: Sequence[Sequence[str]], kept: int = 1) -> str:
+    """As text_table_under; columns that have no room beside each other stand below, each time after the first `kept`.
+
+    A table is wider than asked where one column has no room beside the kept ones.
+    """
+    first, later = list(range(kept)), list(range(kept, len(names)))
+    tables: list[str] = []
+    while later or not tables:
+        for count in range(len(later), -1, -1):
+            taken = [*first, *later[:count]]
+            table = text_table_under([names[i] for i in taken], [[row[i] for i in taken] for row in rows])
+            if count <= 1 or max(map(len, table.splitlines())) <= width:
+                break
+        tables.append(table)
+        later = later[count:]
+    return "\n\n".join(tables)
+
+
 def text_table_under(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose column names are broken over several lines where they are longer than the cells."""
     broken = [_broken(name, max(len(r[i]) for r in rows)) for i, name in enumerate(names)]

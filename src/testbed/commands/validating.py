@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from testbed.commands.action import COMPARE, Action, Context
-from testbed.commands.downloading import download, fetch_weights_of, use_weights_folder, weights_models
+from testbed.commands.downloading import download, fetch_weights_of, use_weights_folder, weights_models, weights_place
+from testbed.commands.options import as_called, say
 from testbed.commands.tables import text_table
 from testbed.errors import TestbedError
 
@@ -96,9 +97,7 @@ def _run(context: Context, entries: Sequence[Entry]) -> None:
     store = context.new_store
     done = {e.model for e in find(store, [e.model for e in entries], [SETTING], variant="", source=OWN)}
     absent = fetch_weights_of(context, [e.model for e in entries if e.model not in done])
-    for entry in entries:
-        if entry.model in absent:
-            click.echo(f"{entry.title}: no weights: {absent[entry.model]}", err=True)
+    _tell_absent({e.title: absent[e.model] for e in entries if e.model in absent})
     models = [e.model for e in entries if e.model not in absent]
     if not models:
         return
@@ -110,9 +109,18 @@ def _run(context: Context, entries: Sequence[Entry]) -> None:
     )
     report = run_evaluations(context.registry, store, models, [SETTING], options)
     for pair in report.failed:
-        click.echo(f"{pair.label}: {pair.error}", err=True)
+        say(f"{pair.label}: {pair.error}", err=True)
     if report.interrupted:
         raise TestbedError("stopped; what is finished is kept, and the same command goes on from there")
+
+
+def _tell_absent(reasons: Mapping[str, str]) -> None:
+    """One line for each file that could not be had, and where a file goes that comes by another way."""
+    for reason in dict.fromkeys(reasons.values()):
+        titles = "; ".join(title for title, why in reasons.items() if why == reason)
+        say(f"{titles}: no weights: {reason}", err=True)
+    if reasons:
+        click.echo(f"Files that you get in another way go into {weights_place()}, or into --checkpoint-dir.", err=True)
 
 
 # ---- what is printed -------------------------------------------------------------------------------------
@@ -185,7 +193,7 @@ def _print_ways(network: Sequence[Route]) -> None:
     ]
     click.echo(text_table(rows, ["Model", "mean, std", "Shape Bias", "changed", "difference in points"]))
     for line in deit_verdict(network):
-        click.echo(click.wrap_text(line, _WIDTH))
+        click.echo(click.wrap_text(as_called(line), _WIDTH))
 
 
 def _points(route: Route) -> str:
@@ -206,7 +214,7 @@ def _print_end(found: Sequence[Measured], ways: dict[str, list[Route]], missing:
     if missing:
         click.echo(click.wrap_text(f"Not measured, as told above: {', '.join(missing)}.", _WIDTH))
     for line in scenario(found, ways):
-        click.echo(click.wrap_text(line, _WIDTH))
+        click.echo(click.wrap_text(as_called(line), _WIDTH))
 
 
 ACTIONS = (

@@ -18,10 +18,9 @@ def chosen_devices(gpus: Sequence[str] = ()) -> list[str]:
             devices.append("cpu")
         elif word.isdecimal():
             if int(word) >= _gpu_count():
-                raise TestbedError(
-                    f"--gpus {word}: this machine has {_gpu_count()} GPU(s) that torch can use; "
-                    "take a lower number or --gpus cpu"
-                )
+                there = _gpu_count()
+                way_out = "take a lower number or --gpus cpu" if there else "take --gpus cpu"
+                raise TestbedError(f"--gpus {word}: this machine has {there} GPU(s) that torch can use; {way_out}")
             devices.append(f"cuda:{word}")
         else:
             raise TestbedError(f"--gpus: expected GPU numbers or cpu, got '{word}'")

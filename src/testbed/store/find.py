@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from testbed.errors import StoreError, UnknownName, near_names
+from testbed.errors import StoreError, UnknownName, near_or_some
 from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Number
@@ -219,9 +219,10 @@ def _named(connection: sa.Connection, view: sa.TableClause, words: _Words) -> li
         if patterns is None:
             continue
         if any(c in p for p in patterns for c in "*?[") or len(patterns) > _IN_ONE_QUERY:
-            # Globs are matched here: databases differ in theirs.
-            known = connection.execute(sa.select(table.c.name).distinct()).scalars()
-            patterns = [name for name in known if matches(name, patterns)]
+            # Globs are matched here: databases differ in theirs. A glob that is a name means that name alone.
+            known = set(connection.execute(sa.select(table.c.name).distinct()).scalars())
+            globs = [p for p in patterns if p not in known]
+            patterns = [name for name in known if name in patterns or matches(name, globs)]
         conditions.append(column == patterns[0] if len(patterns) == 1 else column.in_(patterns))
     return conditions
 
@@ -279,7 +280,7 @@ def nothing_found(
                     other = "an eval setting" if kind == "a model" else "a model"
                     return UnknownName(f"'{pattern}' is {other}, expected {kind}: are the two swapped?")
                 kind = kind.partition(" ")[2]
-                return UnknownName(f"no {kind} '{pattern}' in the {store.where}{near_names(pattern, known)}")
+                return UnknownName(f"no {kind} '{pattern}' in the {store.where}{near_or_some(pattern, known)}")
     asked = f"{_listed(models, 'any model')} on {_listed(eval_settings, 'any eval setting')}"
     there = find(store, models, eval_settings, EVERY, EVERY, EVERY)
     if there:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from testbed.errors import StoreError, UnknownName, near_names
+from testbed.errors import StoreError, UnknownName, near_or_some
 from testbed.store import damage, files, schema
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
@@ -109,7 +109,7 @@ def _rename(store: Store, table: sa.Table, kind: str, old: str, new: str) -> Non
 def _must_exist(store: Store, table: sa.Table, kind: str, name: str) -> None:
     known = model_names(store) if table is schema.models else eval_setting_names(store)
     if name not in known:
-        raise UnknownName(f"no {kind} '{name}' in the {store.where}{near_names(name, known)}")
+        raise UnknownName(f"no {kind} '{name}' in the {store.where}{near_or_some(name, known)}")
 
 
 def verify(store: Store) -> Iterator[tuple[Evaluation, str]]:

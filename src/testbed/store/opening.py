@@ -54,6 +54,8 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
     url, folder = database_place(given)
     path = _sqlite_file(url)
     where = f"database {path if path is not None else masked_url(url)}"
+    if path is not None and path.is_dir():
+        raise StoreError(f"{path} is a folder, expected a results database, such as {path / 'results.db'}")
     if path is not None and not create and not path.is_file():
         raise StoreError(f"there is no results {where} yet: run eval.py first, or name one with --db")
     try:

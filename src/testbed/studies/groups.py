@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from testbed.entries.registry import Registry
-from testbed.errors import DamagedError, StoreError, TestbedError, UnknownName, near_names
+from testbed.errors import DamagedError, StoreError, TestbedError, UnknownName, near_or_some
 from testbed.metrics.accuracy import right_or_wrong
+from testbed.metrics.answers import ANSWERS
 from testbed.metrics.estimate import Estimate
 from testbed.stats.combined import PerImage
 from testbed.store.database import Store
@@ -56,8 +57,9 @@ class StoredGroup:
         return self.metrics(setting).get(metric)
 
     def logits(self, setting: str) -> np.ndarray | None:
+        """The logits; None if the setting is not stored, or has answers alone, which tell no score from another."""
         outputs = self.samples(setting)
-        return None if outputs is None else outputs.logits
+        return None if outputs is None or ANSWERS in outputs.extras else outputs.logits
 
     def samples(self, setting: str) -> Outputs | None:
         """The stored rows with their ids, targets and logits; None if the setting is not stored."""
@@ -101,7 +103,7 @@ def stored_group(
     """The model's results on whole settings or, if the group has none, in the variant that most members have."""
     known = model_names(store)
     if model not in known:
-        raise UnknownName(f"no model '{model}' in the {store.where}{near_names(model, known)}")
+        raise UnknownName(f"no model '{model}' in the {store.where}{near_or_some(model, known)}")
     if variant is None:
         variant = meant_variant(store, [model], members, OWN)
     return StoredGroup(store, registry, model, members, variant)

@@ -116,7 +116,7 @@ def _rows(path: Path) -> list[list[str]]:
         with regular(path).open(newline="", encoding="utf-8-sig") as file:
             rows = [[from_csv_text(cell) for cell in row] for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise StoreError(f"{path} cannot be read: {error}") from error
+        raise StoreError(f"{path} cannot be read: {error.strerror if isinstance(error, OSError) else error}") from error
     if len(rows) < 2:
         raise StoreError(f"{path}: expected a header and at least one line, got {len(rows)} line(s)")
     return rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.data.regular import regular
-from testbed.errors import StoreError, UnknownName, near_names
+from testbed.errors import StoreError, UnknownName, near_or_some
 from testbed.store.evaluation import Number
 from testbed.store.names import matches
 
@@ -90,7 +90,7 @@ def check(
     known = {name for r in references for name in r.models}
     for pattern in models:
         if not any(matches(name, [pattern]) for name in known):
-            raise UnknownName(f"no published numbers of model '{pattern}'{near_names(pattern, known)}")
+            raise UnknownName(f"no published numbers of model '{pattern}'{near_or_some(pattern, known)}")
     stored = {(r.model, r.eval_setting, r.metric): r.value for r in results}
     checks: list[Check] = []
     missing: list[Reference] = []
