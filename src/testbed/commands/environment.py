@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from testbed import __version__
 from testbed.commands.action import LOOK_AFTER, Action, Context
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, counted
 
 # Those of requirements.txt and of the extras in pyproject.toml, and the two that AutoAttack can come from.
 PACKAGES = (
@@ -79,7 +79,10 @@ def _database(context: Context) -> Iterator[tuple[str, str]]:
             yield "stored", "nothing yet"
             return
         models, settings = model_names(context.store), eval_setting_names(context.store)
-        yield "stored", f"{len(models)} models, {len(settings)} eval settings (schema {SCHEMA_VERSION})"
+        yield (
+            "stored",
+            f"{counted(len(models), 'model')}, {counted(len(settings), 'eval setting')} (schema {SCHEMA_VERSION})",
+        )
     except TestbedError as error:
         yield "database problem", str(error)
 

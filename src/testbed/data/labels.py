@@ -169,7 +169,9 @@ def not_understood(names: Sequence[str]) -> str:
         return ""
     told = []
     for name in strangers[:_MOST_STRANGERS]:
-        near = difflib.get_close_matches(_plain(name), known, n=2)
+        # A cat is nearer to a tabby cat than to a crate.
+        kinds = sorted(k for k in known if f" {_plain(name)} " in f" {k} ")
+        near = (kinds or difflib.get_close_matches(_plain(name), known, n=2))[:2]
         told.append(f"{name} ({' or '.join(near)}?)" if near else name)
     more = f" and {len(strangers) - _MOST_STRANGERS} more" if len(strangers) > _MOST_STRANGERS else ""
     example = f"{imagenet_wnids()[0]} for {imagenet_names()[0]}"

@@ -19,6 +19,13 @@ __all__ = ["LISTED", "expand", "is_model_string", "matching", "resolve"]
 # Imported by name at first use, since each imports its package.
 _MODULES = {"timm": "timm_models", "torchvision": "torchvision_models", "hub": "hub_models", "open_clip": "clip_models"}
 
+_EXAMPLES = {
+    "timm": "timm:resnet50.tv_in1k",
+    "torchvision": "torchvision:resnet50/IMAGENET1K_V1",
+    "hub": "hub:chenyaofo/pytorch-cifar-models:cifar10_resnet20",
+    "open_clip": "open_clip:ViT-B-32/openai",
+}
+
 
 def is_model_string(name: str) -> bool:
     return name.split(":", 1)[0] in _MODULES and ":" in name
@@ -26,6 +33,8 @@ def is_model_string(name: str) -> bool:
 
 def resolve(name: str) -> Model:
     kind, rest = name.split(":", 1)
+    if not rest:
+        raise UnknownName(f"'{name}': expected a model after the colon, such as {_EXAMPLES[kind]}")
     model: Model = import_module(f"testbed.models.strings.{_MODULES[kind]}").resolve(name, rest)
     return model
 
