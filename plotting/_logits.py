@@ -13,7 +13,7 @@ from testbed.errors import DamagedError, StoreError, TestbedError
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import find, meant_variant, nothing_found, numbers
-from testbed.store.measuring import outputs_of
+from testbed.store.measuring import outputs_of, refuse_answers
 from testbed.store.names import matches
 from testbed.store.outputs import Outputs
 
@@ -30,10 +30,13 @@ class StoredOutputs:
     evaluations: list[Evaluation]
     top1: Mapping[int, float | None]  # stored accuracy by evaluation
 
-    def readable(self, evaluation: Evaluation) -> Outputs | None:
+    def readable(self, evaluation: Evaluation, with_probabilities: bool = False) -> Outputs | None:
         """The outputs; where they cannot be used, None, and a line that says why."""
         try:
-            return self.read(evaluation)
+            outputs = self.read(evaluation)
+            if with_probabilities:
+                refuse_answers(outputs, evaluation.label)
+            return outputs
         except DamagedError:
             raise
         except TestbedError as error:

@@ -75,7 +75,7 @@ def main(
         raise too_many(stored.evaluations)
     diagrams: dict[tuple[str, str], Reliability] = {}
     for evaluation in stored.evaluations:
-        outputs = stored.readable(evaluation)
+        outputs = stored.readable(evaluation, with_probabilities=True)
         if outputs is not None:
             diagrams[evaluation.model, evaluation.eval_setting] = reliability(outputs, bins, confidence)
     if not diagrams:

@@ -30,11 +30,15 @@ Made by `python tools/make_models_table.py` from the registry; a test keeps it u
 The registry of the ImageNet Testbed (Taori et al. 2020) has {all} models. {here} of them are registered here under the
 same names, prepared as there: `--models imagenet-testbed` means all of them, `--models more_data` those of one type.
 Types are tags, and figures take their colours from them. The other {gone} are listed below with the reason; their
-published results can still be drawn (docs/plotting.md).
+published results can still be drawn (docs/plotting.md). Models that are made of these, ensembles and
+probes, are strings: docs/ensembles-and-probes.md.
 
 *Weights* is also a name: `--models timm:dpn68.mx_in1k` runs the same weights prepared as timm does it. A bare timm name
 often means later weights than the published ones. *Prepared* is the resize of the shorter side (or to height x width),
 the centre crop and the interpolation.
+
+Other models need no entry: names of timm, torchvision, torch.hub and open_clip, ONNX files (adding-a-model.md), and
+networks averaged in their weights (blends.md).
 
 Weights are looked for in the folders of `TESTBED_WEIGHTS` first, under timm's `NAME.TAG` or their published file name.
 Where they are not found, timm, torchvision and open_clip download them. `python db.py --download-weights NAME` fetches

@@ -71,6 +71,14 @@ STRINGS = {
     "folder": ("folder:PATH", "a folder of class folders, or of pictures without labels"),
     "manifest": ("manifest:FILE.csv", "a list with the columns `image` and `label`"),
     "array": ("array:PATH", "an array of images, with labels or without; CIFAR as published"),
+    "parquet": ("parquet:PATH", "pictures in parquet files ([data.md](data.md#parquet-files))"),
+    "wds": ("wds:SHARDS", "pictures in WebDataset shards ([data.md](data.md#archives-and-shards))"),
+    "tar": ("tar:FILE", "class folders in a tar file, or ImageNet's ILSVRC2012_img_val.tar as it is"),
+    "zip": ("zip:FILE", "class folders in a zip file"),
+    "hf": (
+        "hf:OWNER/NAME@REVISION:SPLIT",
+        "a set of the Hugging Face hub, from its cache or fetched ([data.md](data.md#sets-of-the-hub))",
+    ),
     "autoeval": ("autoeval:DIR", "the sets of an AutoEval benchmark"),
     "rows": ("rows:0-1000@SETTING", "some rows of another setting, from its stored logits"),
     "under": (

@@ -14,9 +14,10 @@ SEVERITIES = range(1, 6)
 
 VAL = StandardDataset(
     name="val",
-    also=("imagenet/val", "ILSVRC2012/val"),
+    also=("imagenet/val", "ILSVRC2012/val", "ILSVRC2012_img_val"),
     labels="imagenet",
-    source="register at image-net.org, ILSVRC2012 validation images, sorted into wnid folders",
+    source="register at image-net.org, ILSVRC2012 validation images: ILSVRC2012_img_val.tar as it is, or wnid folders",
+    order_matters=True,
 )
 
 

@@ -23,7 +23,8 @@ ALEXNET = registry.metadata(__file__, "alexnet_imagenet_c_error.json")
 
 def on_disk(folder: str, kind: str, severity: int, source: str, *also: str) -> StandardDataset:
     places = tuple(f"{other}/{kind}/{severity}" for other in also)
-    return StandardDataset(name=f"{folder}/{kind}/{severity}", also=places, labels="imagenet", source=source)
+    name = f"{folder}/{kind}/{severity}"
+    return StandardDataset(name=name, also=places, labels="imagenet", source=source, order_matters=True)
 
 
 _C = "zenodo.org/records/2235448 (CC-BY-4.0), unpacked into imagenet-c/<corruption>/<severity>/<wnid>"

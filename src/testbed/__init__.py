@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.data.arrays import ArrayDataset
 from testbed.data.folders import StandardDataset
+from testbed.data.hub import HubDataset
 from testbed.data.manifests import ManifestDataset
+from testbed.data.parquet import ParquetDataset
 from testbed.data.transforms import CropBorder, StandardTransform
 from testbed.entries import registry
 from testbed.entries.eval_setting import EvalSetting
@@ -34,9 +36,11 @@ __all__ = [
     "CueConflictEvaluator",
     "Estimate",
     "EvalSetting",
+    "HubDataset",
     "ManifestDataset",
     "MetricKind",
     "Model",
+    "ParquetDataset",
     "StandardDataset",
     "StandardNormalization",
     "StandardTransform",

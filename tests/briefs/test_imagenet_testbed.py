@@ -627,6 +627,168 @@ def test_save_logits_after_limited_runs_writes_these_and_says_so(folder):
 
 # ---- the original's own files ----------------------------------------------------------------------------
 
+# Written for this test, with the import lines, arguments and habits of the original's files: a table of models and a
+# loop over it, a helper package, a loader that takes stored weights; corruptions by name and severity, with `gpu=True`
+# in a batch, a child on a list of images, and a twin whose metric maps labels to places in class_sublist.
+THEIR_MODELS = """
+from torchvision import transforms
+from PIL import Image
+
+from registry import registry
+from models.model_base import Model, StandardTransform, StandardNormalization
+from mldb.utils import load_model_state_dict
+from models import layers
+
+
+table = {
+'one/a': {'arch': 'tiny', 'eval_batch_size': 4, 'input_space': 'RGB', 'mean': [0.5] * 3, 'std': [0.5] * 3},
+'one/b': {'arch': 'tiny', 'eval_batch_size': 4, 'input_space': 'BGR', 'mean': [0.5] * 3, 'std': [0.5] * 3,
+          'adversarial_batch_size': 2},
+}
+
+
+def loader_of(name, d):
+    def loader():
+        network = getattr(layers, d['arch'])()
+        load_model_state_dict(network, name)
+        return network
+    return loader
+
+
+for name, d in table.items():
+    registry.add_model(
+        Model(
+            name = name,
+            arch = d['arch'],
+            transform = StandardTransform(10, 8),
+            normalization = StandardNormalization(d['mean'], d['std'], d['input_space']),
+            classifier_loader = loader_of(name, d),
+            eval_batch_size = d['eval_batch_size'],
+            adversarial_batch_size = d['adversarial_batch_size'] if 'adversarial_batch_size' in d else None,
+        )
+    )
+
+registry.add_model(
+    Model(
+        name = 'untrained',
+        transform = transforms.Compose([transforms.Resize((8, 8), interpolation=Image.BICUBIC), transforms.ToTensor()]),
+        classifier_loader = lambda: layers.tiny(),
+        eval_batch_size = 4,
+        classify = lambda model, images: model(images, twice=True),
+    )
+)
+"""
+THEIR_LAYERS = """
+import torch.nn as nn
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super(Tiny, self).__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x, twice=False):
+        return (2 if twice else 1) * self.linear(x.mean((2, 3)))
+
+
+def tiny():
+    return Tiny()
+"""
+THEIR_SETTINGS = """
+import torch
+
+from registry import registry
+from eval_settings.eval_setting_base import EvalSetting, StandardDataset, accuracy_topk
+from eval_settings.image_utils import *
+from eval_settings.image_utils import corruption_dict
+
+pictures = {path!r}
+places = [0, 0, 4]
+
+
+def foggy(image):
+    return corruption_dict['fog'](image, 2)
+
+def batch_of(kind, severity):
+    def corrupt(images, model):
+        for i in range(images.size(0)):
+            images[i] = corruption_dict[kind](images[i], severity, gpu=True)
+        return images
+    return corrupt
+
+
+for name, more in (('fog', dict(perturbation_fn_cpu=foggy)), ('blur', dict(perturbation_fn_gpu=batch_of('snow', 0)))):
+    registry.add_eval_setting(EvalSetting(name=name, dataset=StandardDataset(path=pictures), size=6, **more))
+    registry.add_eval_setting(
+        EvalSetting(
+            name = name + '_part',
+            dataset = StandardDataset(path=pictures),
+            size = 3,
+            idx_subsample_list = places,
+            parent_eval_setting = name,
+            **more
+        )
+    )
+
+class_sublist = [1]
+of_these = [range(x * 3, (x + 1) * 3) for x in class_sublist]
+of_these = sorted([item for sublist in of_these for item in sublist])
+
+def crop_image(image, border=2):
+    return image.crop((border, border, image.width - border, image.height - border))
+
+def accuracy_among_these(logits, targets):
+    targets = torch.tensor([class_sublist.index(x) for x in targets])
+    return accuracy_topk(logits, targets, topk=(1,))
+
+registry.add_eval_setting(
+    EvalSetting(
+        name = 'twin',
+        dataset = StandardDataset(path=pictures),
+        size = 3,
+        class_sublist = class_sublist,
+        idx_subsample_list = of_these,
+        metrics_fn = accuracy_among_these,
+        transform = crop_image,
+    )
+)
+"""
+
+
+def test_files_in_the_shape_of_the_originals_load_and_run(folder, monkeypatch):
+    import torch
+
+    monkeypatch.setenv("TESTBED_WEIGHTS", str(folder / "weights"))
+    mine = folder / "mine"
+    (mine / "models/layers").mkdir()
+    (mine / "models/layers/__init__.py").write_text("from .tiny import *\n")
+    (mine / "models/layers/tiny.py").write_text(THEIR_LAYERS)
+    (mine / "models/family.py").write_text(THEIR_MODELS)
+    (mine / "eval_settings/several.py").write_text(THEIR_SETTINGS.replace("{path!r}", repr(str(folder / "pictures"))))
+    for name, words in (("eval_setting_base", "eval_settings"), ("image_utils", "eval_settings")):
+        (mine / words / f"{name}.py").write_text("import cv2, no_such_server\n")
+    (folder / "weights").mkdir()
+    state = {"linear.weight": torch.zeros(2, 3), "linear.bias": torch.tensor([-1.0, 1.0])}
+    torch.save(state, folder / "weights/one_a.pth")
+
+    registry = load_registry(("mine",))
+    assert registry.broken == {}
+    assert {"one/a", "one/b", "untrained"} <= set(registry.models.entries)
+    settings = ("fog", "fog_part", "blur", "blur_part", "twin")
+    assert set(settings) <= set(registry.eval_settings.entries)
+    words = ("--registry", "mine", "--gpus", "cpu", "--models", "one/a", "untrained", "--eval-settings", *settings)
+    typed(eval_main, *words)
+    top1 = {setting: _top1("one/a", setting) for setting in settings}
+    # The network always says the second of the two classes: three of six, one of the places 0, 0 and 4, all of a twin.
+    assert top1["fog"] == top1["blur"] == 50
+    assert top1["fog_part"] == top1["blur_part"] == pytest.approx(100 / 3)
+    assert top1["twin"] == 100
+
+
+def _top1(model, setting):
+    rows = typed(db_main, "--print-eval", model, setting, "--format", "json", "--registry", "mine")
+    return next(row["value"] for row in json.loads(rows) if row["metric"] == "top1")
+
 
 def test_files_of_the_original_load_where_its_folder_is_given():
     """TESTBED_ORIGINAL names `src` of a checkout. Prints how many files and names load, and why others do not."""

@@ -18,6 +18,7 @@ from shared_data import PROJECT, shared_data
 from testbed import ArrayDataset, StandardNormalization, StandardTransform
 from testbed.commands import database
 from testbed.data.cifar_files import files_at
+from testbed.data.download import roots_below
 from testbed.entries.registry import load_registry, registry_folders
 from testbed.errors import DataError, TestbedError
 from testbed.studies.labelfree.outputs import Source, outputs_from
@@ -170,6 +171,16 @@ def test_cifar10_is_read_as_it_is(tmp_path, form):
     train = REGISTRY.eval_setting("cifar10-train").dataset.open([tmp_path])
     assert np.array_equal(train.load.raw[-40:], everything["data_batch_5"][0])
     assert len(train) == 200
+
+
+@pytest.mark.parametrize("form", ["python", "binary", "torchvision", "npz"])
+def test_cifar10_is_found_at_any_depth(tmp_path, form):
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    save_form(form, deep)
+    (tmp_path / "cifar10_test.npz").touch()  # not in a folder cifar10, so no place where it is looked for
+    dataset = REGISTRY.eval_setting("cifar10-test").dataset
+    assert len(dataset.open(roots_below(tmp_path, dataset))) == 40
 
 
 def test_cifar10_is_read_by_string_too(tmp_path):

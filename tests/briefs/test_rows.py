@@ -54,7 +54,26 @@ def test_every_row_names_a_test_that_exists(page):
 def test_index_links_to_every_page():
     index = (ROOT / "docs" / "briefs.md").read_text(encoding="utf-8")
     assert PAGES
-    assert [page.name for page in PAGES if f"](briefs/{page.name})" not in index] == []
+    assert [page.name for page in PAGES if not re.search(rf"\]\(briefs/{page.name}[)#]", index)] == []
+
+
+READMES = (
+    "ImageNet Testbed",
+    "Cue-Conflict Shape Bias Evaluation",
+    "Shape Bias Validation Test Suite",
+    "Evaluation Metrics for Contrastive Explanation",
+    "Baselines",
+)
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_index_leads_from_each_readme_to_a_table(readme):
+    index = rows(ROOT / "docs" / "briefs.md")
+    (row,) = [cells for cells in index if cells[0].startswith(readme)]
+    (file, anchor) = re.findall(r"\]\((briefs/[\w-]+\.md)(?:#([\w-]+))?\)", row[-1])[0]
+    page = (ROOT / "docs" / file).read_text(encoding="utf-8")
+    headings = [line.lstrip("# ").lower().replace(" ", "-") for line in page.splitlines() if line.startswith("#")]
+    assert not anchor or anchor in headings
 
 
 def test_row_without_a_test_is_noticed(tmp_path):

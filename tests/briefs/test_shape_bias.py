@@ -286,6 +286,7 @@ def test_suite_downloads_evaluates_and_tells(db, suite, tmp_path):
     assert "  Neither correct:      0\n  Total evaluated:    240\n" in told
     # A dead address is told, and did not stop what came after it.
     assert re.search(r"Shape-ResNet: no weights: http://\S+/dead/net_gone answers 404", told)
+    assert "Files that you get in another way go into " in told and told.count("no weights") == 1
     assert "Not measured, as told above: Shape-ResNet." in told
     words = " ".join(told.split())
     assert "DeiT-B, torch.hub and DeiT-B, timm: the same decisions on all 256 stimuli" in words

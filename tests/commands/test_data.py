@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tarfile
 
 import pytest
@@ -141,7 +142,17 @@ def test_weights_come_into_the_weights_folder(db):
 def test_audit_of_whole_data_finds_nothing(db):
     db("--download", "shapes")
     told = db("--audit-data", "shapes").splitlines()
-    assert told[2].split() == ["shapes", "12", "12", "3", "4", "names", "0", "ok"]
+    assert told[2].split() == ["shapes", "12", "12", "3", "4", "names", "0", "folder", "ok"]
+
+
+def test_audit_says_in_which_form_it_found_a_set(db):
+    db("--download", "shapes")
+    folder = db.folder / "data" / "shapes" / "val"
+    archive = shutil.make_archive(str(folder), "tar", folder)
+    shutil.rmtree(folder)
+    told = db("--audit-data", "shapes").splitlines()
+    assert told[2].split() == ["shapes", "12", "12", "3", "4", "names", "0", "archive", "ok"]
+    assert f"shapes: note: taken from archive {archive}" in told
 
 
 def test_audit_names_every_problem_and_fails(db):
@@ -171,7 +182,7 @@ def test_audit_counts_the_images_of_the_setting(db):
     db("--download", "shapes")
     told = db("--audit-data", "digits-even", "rows:0-5@shapes").splitlines()
     assert told[2].split() == ["digits-even", "396", "5", "78", "to", "80", "0", "ok"]
-    assert told[3].split() == ["rows:0-5@shapes", "5", "5", "2", "1", "to", "4", "names", "0", "ok"]
+    assert told[3].split() == ["rows:0-5@shapes", "5", "5", "2", "1", "to", "4", "names", "0", "folder", "ok"]
 
 
 def test_audit_opens_each_image_that_is_asked_for_once(db, monkeypatch):

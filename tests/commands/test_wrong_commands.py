@@ -30,6 +30,8 @@ CASES = [
     ("eval.py --models tiny_a --eval-settings pictures", "is a folder", "folder:pictures"),
     ("eval.py --models tiny_a --eval-settings list.csv", "is a CSV file", "manifest:list.csv"),
     ("eval.py --models tiny_a --eval-settings pictures.npz", "is a file of arrays", "array:pictures.npz"),
+    ("eval.py --models tiny_a --eval-settings a.parquet", "is a parquet file", "parquet:a.parquet"),
+    ("eval.py --models tiny_a --eval-settings a.tar", "is a tar file", "tar:a.tar takes the pictures in it"),
     ("eval.py --models tiny_a --eval-settings x.docx", "'x.docx' is a file", "folder:DIR, manifest:FILE.csv"),
     # Misspelled or unknown names.
     ("eval.py --models tiny_aa --eval-settings tiny", "no model, group or tag 'tiny_aa'", "did you mean tiny_a"),

@@ -53,6 +53,15 @@ def test_real_photographs_are_counted_by_class():
             ("x among classes that are integers: all of them now count in the order of their names",),
         ),
         (
+            ["tench", "goldfish", "great_white_shrak"],
+            None,
+            "names",
+            (
+                "great_white_shrak among classes that are names of ImageNet's classes: all of them now count in the "
+                "order of their names",
+            ),
+        ),
+        (
             [f"class_{i}" for i in range(11)],
             None,
             "names",

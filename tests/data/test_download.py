@@ -57,6 +57,19 @@ def test_archive_comes_under_the_names_it_is_looked_for(offered, tmp_path):
     assert install(offered(MEMBERS), root, pause_s=0) == []
 
 
+def test_shards_come_as_they_are_into_one_folder(server, tmp_path):
+    files = []
+    for name in ("val-00.tar", "val-01.tar"):
+        content = tar(tmp_path / name, {"a.cls": b"0"}, "w").read_bytes()
+        server.files[name] = content
+        files.append(Remote(server.url(name), f"sha256:{hashlib.sha256(content).hexdigest()}"))
+    root = tmp_path / "data"
+    assert install(Download("shards", tuple(files), {"": "val"}, "CC0", unpack=False), root, pause_s=0) == [
+        root / "val"
+    ]
+    assert tree(root) == {f"val/{name}": server.files[name] for name in ("val-00.tar", "val-01.tar")}
+
+
 @pytest.mark.parametrize("disturbed", ["breaks", "ignores ranges", "no tag", "changes"])
 def test_disturbed_download_gives_the_same_tree(offered, server, tmp_path, disturbed):
     download = offered(MEMBERS)

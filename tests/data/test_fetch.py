@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import random
+import socket
 
 import pytest
 
@@ -165,6 +166,43 @@ def test_absent_server_is_said_in_one_line(tmp_path):
     server = Server()
     server.close()
     assert "5 tries failed ([Errno" in refusal(server, tmp_path)
+
+
+UNREACHED = [
+    socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+    OSError(errno.ENETUNREACH, "Network is unreachable"),
+    TimeoutError("timed out"),
+]
+
+
+@pytest.mark.parametrize("cause", UNREACHED, ids=lambda cause: type(cause).__name__)
+def test_server_that_cannot_be_reached_is_not_tried_again(tmp_path, monkeypatch, cause):
+    asked = []
+
+    def connect(*arguments, **more):
+        asked.append(arguments)
+        raise cause
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    with pytest.raises(DataError) as error:
+        fetch(Remote("http://no.such.host/data.bin"), tmp_path / "data.bin", pause_s=60)
+    assert str(error.value).startswith("http://no.such.host/data.bin cannot be fetched, its server cannot be reached (")
+    assert "what has come is kept" not in str(error.value)  # nothing has
+    assert len(asked) == 1
+
+
+def test_line_that_breaks_and_is_away_for_a_moment_is_tried_again(server, tmp_path, monkeypatch):
+    server.break_after = [100_000]
+    honest, away = fetching.urllib.request.urlopen, [socket.gaierror(socket.EAI_AGAIN, "try again")]
+
+    def sometimes(*arguments, **more):
+        if len(server.asked) == 1 and away:
+            raise fetching.urllib.error.URLError(away.pop())
+        return honest(*arguments, **more)
+
+    monkeypatch.setattr(fetching.urllib.request, "urlopen", sometimes)
+    assert get(server, tmp_path, checksum=checksum(CONTENT)).read_bytes() == CONTENT
+    assert not away
 
 
 def test_addresses_of_files_are_refused(tmp_path):

@@ -1,18 +1,14 @@
 """Several workers, killed workers, killed parents, two runs at once: the logits stay the same to the last bit."""
 
-import os
 import signal
-import subprocess
-import sys
-import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tiny
-from faults.running import descendants
+from faults.running import LIMIT_S, descendants, parts, running, state, told_at_end, wait_until
 from stored_results import completed, evaluations
 from testbed.engine import pools
 from testbed.store.opening import open_store
@@ -71,99 +67,60 @@ def test_signal_that_ended_a_worker_is_named(exit_code, words):
     assert _end_of_process(exit_code) == words
 
 
-def _eval(folder, *more):
-    arguments = ["--models", "tiny_slow", "--eval-settings", "tiny", "tiny.noise", "--gpus", "cpu", "--threads", "1"]
-    arguments += ["--chunk-size", "16", "--db", str(folder / "results.db"), *more]
-    return [sys.executable, str(tiny.ROOT / "eval.py"), *arguments]
-
-
-def _environment():
-    return {**os.environ, "TESTBED_REGISTRY": str(tiny.REGISTRY)}
-
-
-def _wait_for_chunks(folder, n, process):
-    deadline = time.monotonic() + 120
-    while len(list(Path(folder).glob("logits/*/*.parts/*.npz"))) < n:
-        assert time.monotonic() < deadline, "no chunk was written"
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+def at_work(folder, *more):
+    return running(folder, "tiny_slow", "tiny tiny.noise", *more)
 
 
 def test_killed_run_goes_on_where_it_was(tmp_path, undisturbed):
-    process = subprocess.Popen(_eval(tmp_path), env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-    _wait_for_chunks(tmp_path, 3, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    again = subprocess.run(_eval(tmp_path), env=_environment(), capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0, again.stderr
-    assert "going on after" in again.stderr
+    with at_work(tmp_path) as process:
+        wait_until(lambda: len(parts(tmp_path)) >= 3, process)
+        process.kill()
+    with at_work(tmp_path) as again:
+        told = told_at_end(again)
+    assert again.returncode == 0, told
+    assert "going on after" in told
     store = open_store(str(tmp_path / "results.db"))
     for setting in ("tiny", "tiny.noise"):
         np.testing.assert_array_equal(tiny.logits(store, "tiny_slow", setting), undisturbed["tiny_slow", setting])
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
 def test_workers_of_a_killed_run_do_not_go_on_alone(tmp_path):
-    process = subprocess.Popen(_eval(tmp_path), env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-    _wait_for_chunks(tmp_path, 1, process)
-    workers = descendants(process.pid)
-    if not workers:
+    with at_work(tmp_path) as process:
+        wait_until(lambda: parts(tmp_path), process)
+        workers = descendants(process.pid)
+        assert workers
         process.kill()
-        pytest.skip("this system does not list the children of a process")
-    process.kill()
-    process.communicate()
-    deadline = time.monotonic() + 20
-    while any(_runs(p) for p in workers):
-        assert time.monotonic() < deadline, "a worker outlived its run"
-        time.sleep(0.05)
-
-
-def _runs(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+        wait_until(lambda: all(state(pid) in ("", "Z") for pid in workers))
 
 
 def test_ctrl_c_tells_how_to_go_on(tmp_path):
-    process = subprocess.Popen(
-        _eval(tmp_path), env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    _wait_for_chunks(tmp_path, 2, process)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    with at_work(tmp_path) as process:
+        wait_until(lambda: len(parts(tmp_path)) >= 2, process)
+        process.send_signal(signal.SIGINT)
+        told = told_at_end(process)
     assert process.returncode == 130
     assert "the same command goes on from there" in told
     assert "Traceback" not in told
 
 
-def test_ctrl_c_without_a_database_writes_what_is_whole_and_promises_nothing(tmp_path):
-    command = [*_eval(tmp_path, "--no-db", "--logdir", str(tmp_path / "out"))]
-    process = subprocess.Popen(
-        command, env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
-    )
-    deadline = time.monotonic() + 120
-    while "done    tiny_slow on tiny\n" not in _text(tmp_path / "out/run.log"):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+def test_ctrl_c_without_a_database_writes_what_is_whole_and_promises_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "out/run.log"
+    with at_work(tmp_path, "--no-db", "--logdir", str(tmp_path / "out")) as process:
+        wait_until(lambda: log.is_file() and "done    tiny_slow on tiny\n" in log.read_text(), process)
+        process.send_signal(signal.SIGINT)
+        told = told_at_end(process)
     assert process.returncode == 130, told
     assert told.strip().splitlines()[-1] == "Stopped. With --no-db nothing is kept: the same command begins anew."
     assert [p.parent.name for p in (tmp_path / "out").glob("*/tiny_slow.npz")] == ["tiny"]
 
 
-def _text(path):
-    return path.read_text() if path.is_file() else ""
-
-
 def test_two_runs_on_one_database_share_the_work(tmp_path, undisturbed):
     """Both end with every result; no pair is evaluated twice."""
-    both = [
-        subprocess.Popen(_eval(tmp_path), env=_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    outputs = [p.communicate(timeout=180) for p in both]
-    assert [p.returncode for p in both] == [0, 0], outputs
+    with at_work(tmp_path) as first, at_work(tmp_path) as second:
+        outputs = [process.communicate(timeout=3 * LIMIT_S) for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), outputs
     for out, _ in outputs:
         assert "tiny.noise" in out
     store = open_store(str(tmp_path / "results.db"))
@@ -176,14 +133,11 @@ def test_two_runs_on_one_database_share_the_work(tmp_path, undisturbed):
 
 def test_heartbeat_keeps_a_pair_from_being_taken(tmp_path):
     """A second run in the same process waits for the first and then finds its result."""
-    first = threading.Thread(target=tiny.run, args=(tmp_path, ["tiny_slow"], ["tiny"]), kwargs={"chunk_size": 16})
-    first.start()
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("logits/*/*.parts/*.npz")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    report, store = tiny.run(tmp_path, ["tiny_slow"], ["tiny"], chunk_size=16)
-    first.join()
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(tiny.run, tmp_path, ["tiny_slow"], ["tiny"], chunk_size=16)
+        wait_until(lambda: first.done() or parts(tmp_path))
+        report, store = tiny.run(tmp_path, ["tiny_slow"], ["tiny"], chunk_size=16)
+        assert not first.result()[0].failed
     assert not report.failed
     assert len(evaluations(store)) == 1
 

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import tiny
-from faults.running import descendants, running, state, wait_until
+from faults.running import TimeOfAHang, descendants, running, state, told_at_end, wait_until
 from stored_results import completed
+from testbed.engine import dispatch
 from testbed.engine.pools import end_processes
 from testbed.engine.preparing import LocalPreparer, Order, Tally
 from testbed.engine.preparing_pool import PreparingPool, preparing_processes
 from testbed.engine.progress import Silent
 from testbed.engine.shared_preparing import SharedPreparer
+from testbed.engine.watching import Watch
 from testbed.entries.registry import Registry
 from testbed.errors import ImageError
 from testbed.options import RunOptions
@@ -169,6 +171,8 @@ def test_error_of_a_perturbation_fails_its_pairs_with_its_own_words(tmp_path):
 @needs_proc
 def test_perturbation_that_hangs_is_ended_by_the_timeout_and_its_chunk_is_run_again(tmp_path, alone, monkeypatch):
     monkeypatch.setenv("TINY_MARKER", str(tmp_path / "marker"))
+    clock = TimeOfAHang(tmp_path / "marker", 3.5)
+    monkeypatch.setattr(dispatch, "Watch", lambda timeout_s: Watch(timeout_s, clock))
     report, store = tiny.run(tmp_path, ["tiny_a"], ["picture-hangs"], inline=False, threads=1, workers=1, timeout=3)
     assert not report.failed
     np.testing.assert_array_equal(tiny.logits(store, "tiny_a", "picture-hangs"), alone["tiny_a"])
@@ -186,7 +190,7 @@ def test_nothing_of_a_killed_run_goes_on_or_stays_in_shared_memory(tmp_path, alo
         brokers = [pid for pid in below if len(descendants(pid)) == 2]
         assert len(brokers) == 1
         os.kill(process.pid if victim == "run" else brokers[0], signal.SIGKILL)
-        process.communicate(timeout=120)
+        told_at_end(process)
         wait_until(lambda: all(state(pid) in ("", "Z") for pid in below))
     assert set(os.listdir("/dev/shm")) <= before
     assert process.returncode == (-signal.SIGKILL if victim == "run" else 0)

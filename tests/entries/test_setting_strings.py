@@ -10,10 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 import tiny
+from data.parquet_files import encoded, write_parquet
 from stored_results import completed, has_labels, numbers_of_id, results, stored_outputs
+from testbed import HubDataset, ParquetDataset
 from testbed.commands import database, evaluate
 from testbed.entries.registry import Registry
 from testbed.errors import DataError, EntryError, UnknownName
+from testbed.store.find import find
 
 
 @pytest.fixture(scope="module")
@@ -292,3 +295,103 @@ def test_only_pictures_without_labels_are_listed_one_by_one():
         ["a", "mine", "no", "labels", "-", "9"],
         ["b", "mine", "no", "labels", "-", "9"],
     ]
+
+
+# ---- parquet files and the hub ---------------------------------------------------------------------------
+
+
+def test_words_behind_the_question_mark_are_columns_and_labels(registry):
+    setting = registry.eval_setting("parquet:data/val-?.parquet?image=img&label=fine_label&labels=none")
+    assert setting.dataset == ParquetDataset("data/val-?.parquet", image="img", label="fine_label", labels="none")
+    assert registry.eval_setting("parquet:data/val-?.parquet").dataset == ParquetDataset("data/val-?.parquet")
+    folder = registry.eval_setting("parquet:cifar?split=test&config=cifar100").dataset
+    assert folder == ParquetDataset("cifar", split="test", config="cifar100")
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset"),
+    [
+        ("hf:ann/birds", HubDataset("ann/birds")),
+        ("hf:ann/birds:val", HubDataset("ann/birds", split="val")),
+        ("hf:ann/birds@v1.0/small:test", HubDataset("ann/birds", "v1.0", "small", "test")),
+        (
+            "hf:ann/birds@refs/convert/parquet/small:test",
+            HubDataset("ann/birds", "refs/convert/parquet", "small", "test"),
+        ),
+        ("hf:ann/birds/small?label=species", HubDataset("ann/birds", config="small", label="species")),
+    ],
+)
+def test_address_on_the_hub_is_taken_apart(registry, name, dataset):
+    assert registry.eval_setting(name).dataset == dataset
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("parquet:a.parquet?img=x", "expected image=..., label=..., labels=..., split=..., config=... behind the"),
+        ("parquet:a.parquet?image=x&image=y", "each once, got 'image=y'"),
+        ("parquet:a.parquet?labels=first", "labels must be one of auto, imagenet, integer, sorted, imagenet-a"),
+        ("hf:birds", "expected hf:OWNER/NAME[@REVISION][/CONFIG][:SPLIT], such as hf:ILSVRC/imagenet-1k:validation"),
+        ("hf:ann/birds?split=test", "expected image=..., label=..., labels=... behind the question mark"),
+    ],
+)
+def test_strings_that_do_not_fit_are_refused(registry, name, message):
+    with pytest.raises(EntryError) as raised:
+        registry.eval_setting(name)
+    assert message in str(raised.value)
+
+
+def test_set_of_the_hub_runs_offline_and_its_commit_is_recorded(tmp_path, monkeypatch):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    place = tmp_path / "hub" / "datasets--ann--birds"
+    labels = [[7, 3], [2], [], [1]]
+    write_parquet(place / "snapshots" / commit / "data" / "test-00000-of-00001.parquet", {"label": labels})
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(commit)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    report, store = tiny.run(tmp_path, ["tiny_a"], ["hf:ann/birds:test", "rows:1-3@hf:ann/birds:test"])
+    assert not report.failed
+    evaluation = completed(store, "tiny_a", "hf:ann/birds:test")
+    assert evaluation.provenance.other["data_revision"] == f"ann/birds@{commit}"
+    (top1,) = [m for m in numbers_of_id(store, evaluation.id) if m.metric == "top1"]
+    logits, ids, targets = stored(store, "hf:ann/birds:test")
+    assert targets == [7, 2, -1, 1]
+    right = [logits[0].argmax() in (7, 3), logits[1].argmax() == 2, logits[3].argmax() == 1]
+    assert (top1.value, top1.n) == (pytest.approx(100 * sum(right) / 3), 3)
+    assert stored(store, "rows:1-3@hf:ann/birds:test")[1] == ids[1:3]
+
+
+def test_unreadable_pictures_of_a_table_fail_the_pair_or_are_left_out(tmp_path):
+    pictures = [encoded(0), None, encoded(2), b"no picture"]
+    name = f"parquet:{write_parquet(tmp_path / 'a.parquet', {'label': [0, 1, 2, 3]}, pictures)}"
+    report, _ = tiny.run(tmp_path, ["tiny_a"], [name])
+    assert "unreadable image a.parquet/1 in" in tiny.failure(report)
+    report, store = tiny.run(tmp_path, ["tiny_a"], [name], skip_bad_images=True)
+    assert not report.failed
+    assert completed(store, "tiny_a", name).n_bad == 2
+    assert stored(store, name)[1] == ["a.parquet/0", "a.parquet/2"]
+
+
+def test_changed_pictures_of_a_table_are_run_again(tmp_path):
+    """Swapped pictures of one size leave all names, labels and sizes as they are."""
+    first, second = [bytes(p) + b"\0" * (400 - len(p)) for p in (encoded(0), encoded(1))]
+    path = write_parquet(tmp_path / "a.parquet", {"label": [0, 1]}, [first, second])
+    name = f"parquet:{path}"
+    assert not tiny.run(tmp_path, ["tiny_a"], [name])[0].failed
+    before = tiny.run(tmp_path, ["tiny_a"], [name], check_data="content")[0]
+    assert [pair.action for pair in before.plan.pairs] == ["done"]
+    write_parquet(path, {"label": [0, 1]}, [second, first])
+    after, store = tiny.run(tmp_path, ["tiny_a"], [name], check_data="content")
+    assert [pair.action for pair in after.plan.pairs] == ["run"]
+    expected = tiny.run(tmp_path / "fresh", ["tiny_a"], [name])[1]
+    assert np.array_equal(stored(store, name)[0], stored(expected, name)[0])
+
+
+def test_glob_in_a_name_means_that_setting_alone(tmp_path):
+    for number in range(2):
+        write_parquet(tmp_path / f"val-{number}.parquet", {"label": [number]}, [encoded(number)])
+    one, both = f"parquet:{tmp_path}/val-1.parquet", f"parquet:{tmp_path}/val-*.parquet"
+    report, store = tiny.run(tmp_path, ["tiny_a"], [one, both])
+    assert not report.failed
+    assert [e.eval_setting for e in find(store, ["tiny_a"], [both])] == [both]
+    assert [e.eval_setting for e in find(store, ["tiny_a"], [f"parquet:{tmp_path}/*"])] == [both, one]

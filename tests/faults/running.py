@@ -57,16 +57,54 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] |
 
 def put_to_sleep(process: subprocess.Popen[str], folder: Path) -> None:
     """Stop a run between two writes: one stopped in the middle of a write keeps SQLite's lock while it sleeps."""
-    while True:
-        process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: state(process.pid) == "T")
-        with closing(sqlite3.connect(folder / "results.db", timeout=0)) as connection:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError:  # locked, perhaps by this run
-                process.send_signal(signal.SIGCONT)
-        time.sleep(0.02)
+
+    def sleeps() -> bool:
+        stop(process)
+        if not locked(folder / "results.db"):  # nor will it be by this run, of which no thread goes on
+            return True
+        process.send_signal(signal.SIGCONT)
+        return False
+
+    wait_until(sleeps, process)
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """Stop a process, not those below it, and wait until all its threads stand still."""
+    process.send_signal(signal.SIGSTOP)
+    threads = Path(f"/proc/{process.pid}/task")
+    wait_until(lambda: {state(int(thread.name)) for thread in threads.iterdir()} == {"T"}, process)
+
+
+def locked(database: Path) -> bool:
+    """Whether somebody holds the lock for writing; asking leaves none behind."""
+    # By its URI, so that no database is made where there is none.
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=rw", uri=True, timeout=0)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:  # the lower byte: without the kind of busy
+                raise
+            return True
+        connection.rollback()
+        return False
+
+
+class TimeOfAHang:
+    """A clock that stands still until the marker exists, and again after some seconds.
+
+    What is slow on a busy machine before or after is then never taken for a hang.
+    """
+
+    def __init__(self, marker: Path, seconds: float) -> None:
+        self._marker, self._seconds = marker, seconds
+        self._last, self._counted = time.monotonic(), 0.0
+
+    def __call__(self) -> float:
+        now = time.monotonic()
+        if self._marker.exists():
+            self._counted = min(self._counted + now - self._last, self._seconds)
+        self._last = now
+        return self._counted
 
 
 def told_at_end(process: subprocess.Popen[str]) -> str:

@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 
 import tiny
-from faults.running import children, parts, running, started, state, told_at_end, wait_until
+from faults.running import (
+    LIMIT_S,
+    TimeOfAHang,
+    children,
+    parts,
+    running,
+    started,
+    state,
+    stop,
+    told_at_end,
+    wait_until,
+)
 from stored_results import completed, evaluations
 from testbed.engine import dispatch, watching
 from testbed.engine.interrupts import held_back
@@ -48,7 +59,9 @@ def test_worker_that_hangs_is_told_once_then_ended_and_its_chunk_is_run_by_anoth
     tmp_path, monkeypatch, notes, model, word
 ):
     monkeypatch.setenv("TINY_MARKER", str(tmp_path / "marker"))
-    monkeypatch.setattr(watching, "SILENT_S", 0.5)
+    monkeypatch.setattr(watching, "SILENT_S", 1.0)
+    clock = TimeOfAHang(tmp_path / "marker", 3.5)
+    monkeypatch.setattr(dispatch, "Watch", lambda timeout_s: Watch(timeout_s, clock))
     report, store = tiny.run(tmp_path, [model], ["tiny"], inline=False, chunk_size=64, threads=1, timeout=3)
     assert not report.failed
     warnings = [line for line in notes if "no progress" in line]
@@ -62,8 +75,8 @@ def test_worker_that_hangs_is_told_once_then_ended_and_its_chunk_is_run_by_anoth
 
 def test_chunk_that_always_hangs_fails_its_pair_only(tmp_path):
     models = ["tiny_always_hangs", "tiny_a"]
-    report, store = tiny.run(tmp_path, models, ["tiny"], inline=False, threads=1, timeout=1)
-    assert "its worker died 3 times at images 0 to 200 (ended after 1 s busy at images 0 to" in tiny.failure(report)
+    report, store = tiny.run(tmp_path, models, ["tiny"], inline=False, threads=1, timeout=2)
+    assert "its worker died 3 times at images 0 to 200 (ended after 2 s busy at images 0 to" in tiny.failure(report)
     assert completed(store, "tiny_a", "tiny")
 
 
@@ -189,7 +202,7 @@ def test_workers_say_nothing_when_their_run_is_killed(tmp_path):
     with running(tmp_path, "tiny_slow", "tiny tiny.noise", "--gpus", "cpu", "cpu") as process:
         wait_until(lambda: len(parts(tmp_path)) >= 4, process)
         workers = children(process)
-        process.send_signal(signal.SIGSTOP)
+        stop(process)
         before = -1
         while before != (before := len(parts(tmp_path))):  # until they wait for orders
             time.sleep(1)
@@ -214,13 +227,13 @@ def test_worker_ends_quietly_when_the_connection_breaks_with_words_unread(tmp_pa
         "    theirs.close()\n"
         "    time.sleep(1)\n"
         "    ours.close()\n"
-        "    worker.join(60)\n"
+        f"    worker.join({LIMIT_S})\n"
         "    print(worker.exitcode)\n"
     )
     path = tmp_path / "script.py"
     path.write_text(script)
     with started([sys.executable, str(path)]) as process:
-        out, told = process.communicate(timeout=120)
+        out, told = process.communicate(timeout=2 * LIMIT_S)
     assert (out.strip(), told) == ("0", "")
 
 

@@ -81,8 +81,9 @@ def empty_database():
 @contextmanager
 def new_store():
     place = Path(tempfile.mkdtemp(prefix="testbed-import-"))
-    (place / "results.db").write_bytes(empty_database())
-    store = open_store(str(place / "results.db"))
+    (place / "results").mkdir()  # what is written beside it is seen
+    (place / "results" / "results.db").write_bytes(empty_database())
+    store = open_store(str(place / "results" / "results.db"))
     store.begin_run()
     try:
         yield store
@@ -204,6 +205,30 @@ def test_labels_of_images_that_are_here_are_compared(dump):
         wrong = int(np.flatnonzero(LOGITS.argmax(axis=1) != TARGETS)[0])
         words = f"a on s: expected label {TARGETS[wrong]} of '{IDS[wrong]}', as it is here, got"
         assert words in refusal(folder, registry_with(WITH_DATA))
+
+
+RIGHT = int(np.flatnonzero(LOGITS.argmax(axis=1) == TARGETS)[0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "indices", "words"),
+    [
+        (np.arange(N), np.arange(N)[::-1], "a on s: expected index 0 of {0!r}, as it is here, got 19"),
+        (np.full(N, RIGHT), np.full(N, RIGHT), "a on s: expected {1!r} 1 time(s), as here, got it more often"),
+    ],
+    ids=["other places", "one image again and again"],
+)
+@pytest.mark.parametrize("known_from", ["data", "stored results"])
+def test_rows_that_the_setting_has_not_are_refused(dump, rows, indices, words, known_from):
+    """Rows and classes of other settings are read from a result by these places."""
+    ids, registry = np.array(IDS), registry_with(WITH_DATA)
+    with changed(dump) as folder, new_store() as store:
+        if known_from == "stored results":
+            ids, registry = np.array([f"{i:03d}.png" for i in range(N)]), registry_with(KNOWN)
+            add(store, "mine", "s", logits=LOGITS, targets=TARGETS)
+        arrays = {"logits": LOGITS[rows], "targets": TARGETS[rows], "image_paths": ids[rows], "indices": indices}
+        rewrite(folder, "a.npz", **arrays)
+        assert words.format(str(ids[0]), str(ids[RIGHT])) in refusal(folder, registry, store)
 
 
 def test_labels_of_stored_results_are_compared_where_the_data_is_not_here(dump):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,6 +11,9 @@ import numpy as np
 import pytest
 
 import tiny
+from faults.running import parts as finished_chunks
+from faults.running import running as at_work
+from faults.running import wait_until
 from stored_results import add, again, claim, completed
 from testbed.data import writing
 from testbed.store import files, schema
@@ -153,20 +155,14 @@ def test_chunks_stay_while_a_database_of_the_folder_cannot_be_read(running):
 
 def test_a_killed_run_leaves_nothing_once_the_next_has_ended(tmp_path):
     """SIGKILL while a chunk is being written: a half-written file with the worker's name, and the finished chunks."""
-    words = ("--models", "tiny_slow", "--eval-settings", "tiny", "--gpus", "cpu", "--chunk-size", "16")
-    environment = {**os.environ, "TESTBED_REGISTRY": str(tiny.REGISTRY)}
-    command = [sys.executable, str(tiny.ROOT / "eval.py"), *words]
-    (tmp_path / "results").mkdir()
-    run = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.time() + 60
-    while len(list(tmp_path.glob("results/logits/tiny/*.parts/*.npz"))) < 2 and time.time() < deadline:
-        time.sleep(0.02)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
-    (folder,) = tmp_path.glob("results/logits/tiny/*.parts")
+    with at_work(tmp_path, "tiny_slow", "tiny") as run:
+        wait_until(lambda: len(finished_chunks(tmp_path)) >= 2, run)
+        run.kill()
+        run.communicate()
+    (folder,) = tmp_path.glob("logits/tiny/*.parts")
     (folder / f".000000160.npz.{writing.this_machine()}-{run.pid}").write_bytes(b"half")
     (folder.parent / f".m.npy.{writing.this_machine()}-{run.pid}").write_bytes(b"half")
-    report, store = tiny.run(tmp_path / "results", ["tiny_slow"], ["tiny"], chunk_size=16)
+    report, store = tiny.run(tmp_path, ["tiny_slow"], ["tiny"], chunk_size=16)
     assert not report.failed
     names = sorted(path.name for path in folder.parent.iterdir())
     assert len(names) == 2 and names[0].startswith("samples-") and names[1].startswith("tiny_slow-")

@@ -196,12 +196,32 @@ def test_glob_that_stands_for_nothing_is_refused(token, answer):
     assert str(error.value) == answer
 
 
-@pytest.mark.parametrize("change", [{"crop_mode": "border"}, {"input_size": (3, 224, 256)}])
-def test_input_that_is_not_understood_is_refused(change):
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("portion", [0.6, 0.875, 0.95, 1.0])
+@pytest.mark.parametrize("size", [(48, 32), (32, 48), (33, 33), (47, 48)])
+@pytest.mark.parametrize("mode", ["center", "squash", "border"])
+def test_every_crop_mode_and_shape_gives_timms_own_bits(mode, size, portion, interpolation):
+    config = {
+        "input_size": (3, *size),
+        "interpolation": interpolation,
+        "crop_pct": portion,
+        "crop_mode": mode,
+        "mean": (0.48, 0.45, 0.4),
+        "std": (0.2, 0.3, 0.4),
+    }
+    own, ours = create_transform(**config, is_training=False, normalize=False), timm_transform(config)
+    rng = np.random.default_rng(portion.as_integer_ratio()[0] % 1000)
+    for _ in range(5):
+        height, width = rng.integers(20, 120, 2)
+        picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        assert np.array_equal(np.asarray(ours(picture)), own(picture).numpy().transpose(1, 2, 0)), (height, width)
+
+
+def test_crop_mode_that_is_not_understood_is_refused():
     config = {"input_size": (3, 224, 224), "interpolation": "bicubic", "crop_pct": 0.9, "crop_mode": "center"}
     assert timm_transform(config) == StandardTransform(248, 224, "bicubic")
-    with pytest.raises(EntryError, match="is not known; write an entry for this model"):
-        timm_transform({**config, **change})
+    with pytest.raises(EntryError, match="expected crop_mode center, squash or border, got 'corner'"):
+        timm_transform({**config, "crop_mode": "corner"})
 
 
 # ---- names without the packages --------------------------------------------------------------------------

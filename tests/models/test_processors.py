@@ -51,7 +51,7 @@ def convnext(size, **more):
                 size={"shortest_edge": 256}, do_center_crop=True, crop_size={"height": 224, "width": 224}, resample=3,
                 image_mean=list(IMAGENET.mean), image_std=list(IMAGENET.std), rescale_factor=1 / 255,
             ),
-            StandardTransform(256, 224, "bicubic"),
+            StandardTransform(256, 224, "bicubic", crop_rounding="down"),
             IMAGENET,
         ),
         (
@@ -63,9 +63,13 @@ def convnext(size, **more):
             None,
         ),
         # facebook/convnext-tiny-224 and -base-384: transformers/models/convnext/image_processing_convnext.py
-        (convnext(224), StandardTransform(256, 224, "bicubic"), IMAGENET),
+        (convnext(224), StandardTransform(256, 224, "bicubic", crop_rounding="down"), IMAGENET),
         (convnext(384), StandardTransform((384, 384), None, "bicubic"), IMAGENET),
-        (convnext(224, do_center_crop=None, crop_size=None), StandardTransform(256, 224, "bicubic"), IMAGENET),
+        (
+            convnext(224, do_center_crop=None, crop_size=None),
+            StandardTransform(256, 224, "bicubic", crop_rounding="down"),
+            IMAGENET,
+        ),
     ],
 )  # fmt: skip
 def test_known_processors_are_read(processor, transform, normalization):
@@ -93,7 +97,7 @@ def test_timm_transform_is_read():
         T.Compose([T.CenterCrop(224), T.Resize(256), T.ToTensor(), NORMALIZE]),
         T.Compose([T.ToTensor()]),
         lambda image: torch.zeros(3, 224, 224),
-        hugging_face(size=224, image_mean=[0.5] * 3, image_std=[0.5] * 3, rescale_factor=1.0),
+        hugging_face(size={"longest_edge": 224}, image_mean=[0.5] * 3, image_std=[0.5] * 3),
         convnext(224, do_center_crop=True, crop_size={"height": 224, "width": 224}),  # PoolFormer's
         convnext(224, do_resize=False),
         None,

@@ -60,7 +60,7 @@ def test_a_pair_stored_without_features_is_run_again_for_them_and_only_once(tmp_
 def watched(network, feature_layer=None):
     entry = Model("net", None, lambda: network, 4, feature_layer=feature_layer)
     loaded = LoadedModel(entry, "cpu", RunOptions())
-    watch = FeatureWatch(loaded)
+    watch = FeatureWatch(loaded.network, loaded.entry.name, loaded.entry.feature_layer)
     with torch.no_grad(), watch.watching():
         loaded.network(torch.arange(2 * 3 * 8 * 8.0).view(2, 3, 8, 8) / 384)
         return watch.features(2)

@@ -573,7 +573,7 @@ def test_hub_that_cannot_be_reached_is_not_tried_for_minutes(monkeypatch, listen
     import sys
     from types import SimpleNamespace
 
-    from testbed.models.weights.loading import hub_without_network
+    from testbed.data.network import hub_without_network
 
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""AutoAttack through somebody else's package: a stand-in for `autoattack`, the real `torchattacks` where installed."""
+"""AutoAttack through somebody else's package: a stand-in for `autoattack`, the real others where installed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from attacked_models import random_images, run, small_network
 from testbed.errors import TestbedError
-from testbed.perturb.attacks import auto_attack
+from testbed.perturb.attacks import auto_attack, auto_pgd
 
 
 @pytest.fixture
 def absent(monkeypatch):
-    """Neither package is installed."""
+    """None of the packages is installed."""
     adapter = sys.modules["testbed.perturb.attacks.auto_attack"]
     monkeypatch.setattr(adapter, "find_spec", lambda name: None)
     return monkeypatch
@@ -23,7 +23,7 @@ def absent(monkeypatch):
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(absent) -> None:
     images, model = random_images(2), small_network()
-    with pytest.raises(TestbedError, match=r"pip install git\+https://github.com/fra31/auto-attack, or pip install"):
+    with pytest.raises(TestbedError, match="pip install pyautoattack, or its authors' git"):
         run(auto_attack("linf", 0.1), images, model, torch.zeros(2).long())
 
 
@@ -56,8 +56,10 @@ def test_the_authors_package_gets_its_own_words_and_labelled_images_only(absent)
     assert (result - images).flatten(1).amax(dim=1).tolist() == pytest.approx([0.01, 0, 0.01], abs=1e-6)
 
 
-def test_torchattacks_finds_adversarial_images_inside_the_ball() -> None:
-    pytest.importorskip("torchattacks", reason="pip install --no-deps torchattacks")
+@pytest.mark.parametrize("package", ["pyautoattack", "torchattacks"])
+def test_a_package_finds_adversarial_images_inside_the_ball(absent, package: str) -> None:
+    pytest.importorskip(package, reason=f"pip install --no-deps {package}")
+    absent.setattr(sys.modules["testbed.perturb.attacks.auto_attack"], "find_spec", lambda name: name == package)
     images, model = random_images(8), small_network()
     targets = model(images).argmax(dim=1)
     targets[3] = -1
@@ -68,6 +70,19 @@ def test_torchattacks_finds_adversarial_images_inside_the_ball() -> None:
     assert result.max() <= 1
     labelled = targets >= 0
     assert (model(result).argmax(dim=1) != targets)[labelled].all()
+
+
+def test_pyautoattack_gives_the_same_images_again_and_is_no_weaker_than_our_apgd(absent) -> None:
+    """Its first attack is APGD-CE with 100 steps; every later one can only fool more."""
+    pytest.importorskip("pyautoattack", reason="pip install pyautoattack")
+    absent.setattr(sys.modules["testbed.perturb.attacks.auto_attack"], "find_spec", lambda name: name == "pyautoattack")
+    images, model = random_images(16), small_network()
+    targets = model(images).argmax(dim=1)
+    first, again = (run(auto_attack("linf", 0.02, "rand"), images, model, targets) for _ in range(2))
+    ours = run(auto_pgd("linf", 0.02, "ce", steps=100), images, model, targets)
+    left, left_by_ours = (int((model(result).argmax(dim=1) == targets).sum()) for result in (first, ours))
+    assert torch.equal(first, again)
+    assert 0 < left <= left_by_ours
 
 
 @pytest.mark.parametrize(

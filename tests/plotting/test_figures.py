@@ -574,3 +574,49 @@ def test_tables_to_paste_have_short_names_a_caption_and_a_label(store, draw, tmp
     assert "| net_small |" in whole
     assert whole.splitlines()[-1] == "Table: Fog."
     assert "net_small" in draw("table", *db, "--format", "csv").output  # programs read it: names stay whole
+
+
+# ---- the way from one network to another -----------------------------------------------------------------
+
+
+def blends(store, members: str, shares, clean, shifted, bn: str = "") -> None:
+    for share_of_second, x, y in zip(shares, clean, shifted, strict=True):
+        name = f"blend:{members}@{share_of_second:g}{bn}"
+        add_share(store, name, "toy", x)
+        add_share(store, name, "toy.noise.1", y)
+
+
+def test_blends_of_two_networks_are_one_curve_in_the_order_of_their_shares(store, monkeypatch):
+    from _options import read_results
+    from interpolation import interpolation, ways
+
+    blends(store, "a+b", (1, 0, 0.5), (60, 80, 75), (45, 40, 55))
+    blends(store, "a+b", (0.5, 0.6), (70, 69), (50, 52), ",bn=val")
+    add_share(store, "a", "toy", 80)
+    add_share(store, "a", "toy.noise.1", 40)
+    options = dict(db=store.where.split()[-1], metric="top1", sources=(), variant=None, confidence=0.95)
+    results = read_results(options, (), ("toy", "toy.noise.1"))
+    x, y = results.column("toy"), results.column("toy.noise.1")
+    found = ways(results, x, y, results.chosen())
+    assert [(way.members, way.bn, way.shares.tolist()) for way in found] == [
+        (("a", "b"), "", [0, 0.5, 1]),
+        (("a", "b"), "val", [0.5, 0.6]),
+    ]
+    assert x.value[found[0].rows].tolist() == [80, 75, 60]
+    said = notes_of(monkeypatch)
+    figure = interpolation(results, x, y, found)
+    text = " ".join(said)
+    assert "0.5 with 55.0 %, where x is 75.0 %; the ends have 40.0 and 45.0 % on y" in text
+    (ax,) = figure.axes
+    assert {label.get_text() for label in ax.texts} == {"0", "0.5", "1", "0.6"}
+    handles = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert handles == ["a to b", "a to b, statistics recomputed on val", "0: a", "1: b"]
+
+
+def test_a_figure_of_blends_is_written_and_one_without_any_is_refused_in_one_line(small_db, store, draw, tmp_path):
+    blends(store, "a+b", (0, 0.5, 1), (80, 75, 60), (40, 55, 45))
+    words = ["--x", "toy", "--y", "toy.noise.1", "--out", tmp_path / "way.png"]
+    draw("interpolation", *words, "--db", tmp_path / "results.db", "--axis", "logit")
+    assert looks_drawn(tmp_path / "way.png")
+    refused = draw("interpolation", *words, "--db", small_db, fails=True)
+    assert "no two blends of the same networks have results on both toy and toy.noise.1" in refused.output

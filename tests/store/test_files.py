@@ -185,3 +185,20 @@ def test_removal_takes_extras_and_parts_along_and_nothing_else(tmp_path):
 )
 def test_file_names_hold_no_path(name, safe):
     assert writing.safe_name(name) == safe
+
+
+def test_chunks_that_a_late_worker_adds_to_go_all_the_same(tmp_path, monkeypatch):
+    """It finishes a chunk while the folder is being removed: the folder was left, and nobody knew of it."""
+    folder = files.parts_folder(tmp_path / "m-1.npy")
+    files.make_parts_folder(folder)
+    files.write_part(folder, 0, {"logits": np.zeros((2, 3))})
+    rmdir, late = os.rmdir, [16]
+
+    def meanwhile(path, **more):
+        if late:
+            files.write_part(folder, late.pop(), {"logits": np.zeros((2, 3))})
+        rmdir(path, **more)
+
+    monkeypatch.setattr(os, "rmdir", meanwhile)
+    files.remove_logits(tmp_path, "m-1.npy")
+    assert late == [] and not folder.exists()

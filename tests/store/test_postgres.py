@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from faults.running import LIMIT_S
 from store.test_claims import *  # noqa: F403
 from store.test_estimates import (  # noqa: F401
     test_a_database_of_the_first_schema_gets_the_table_and_keeps_its_results,
@@ -110,13 +111,13 @@ def server() -> Iterator[str]:
     finally:
         if process is not None:
             process.send_signal(signal.SIGQUIT)  # at once: nothing is to be kept
-            process.wait(30)
+            process.wait(LIMIT_S)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     engine = sa.create_engine(url)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT_S
     while True:
         try:
             with engine.connect():

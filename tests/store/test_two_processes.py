@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from faults.running import LIMIT_S, wait_until
 from stored_results import again, evaluations, every_number
 from testbed.store import schema
 from testbed.store.names import model_names
@@ -67,13 +67,11 @@ def run_two(place, folder):
         for name in ("a", "b")
     }
     try:
-        deadline = time.monotonic() + 60
-        while not all(Path(f"{go}-{name}").exists() for name in processes) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: all(Path(f"{go}-{name}").exists() for name in processes))
         go.touch()
         lines = [process.stdout.readline() for process in processes.values()]
         Path(f"{go}-end").touch()  # neither ends before: a run that has ended holds nothing
-        assert [process.wait(60) for process in processes.values()] == [0, 0]
+        assert [process.wait(LIMIT_S) for process in processes.values()] == [0, 0]
     finally:
         for process in processes.values():
             process.kill()

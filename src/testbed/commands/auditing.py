@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from testbed.data.samples import Dataset, Samples
     from testbed.entries.eval_setting import EvalSetting
 
-_AUDIT_COLUMNS = ["eval_setting", "images", "expected", "classes", "per_class", "names", "unreadable", "verdict"]
+_AUDIT_COLUMNS = [
+    "eval_setting",
+    "images",
+    "expected",
+    "classes",
+    "per_class",
+    "names",
+    "unreadable",
+    "form",
+    "verdict",
+]
 _MOST_NAMED = 10  # unreadable images that are listed for a setting
 
 
@@ -119,19 +129,26 @@ def _audit(context: Context, setting: EvalSetting, content: _Opened | DataError)
         "per_class": findings.per_class,
         "names": findings.names,
         "unreadable": len(unreadable),
+        "form": content.samples.form,
         "verdict": "PROBLEM" if problems else "ok",
         "problems": problems,
-        "notes": list(findings.notes),
+        "notes": [*findings.notes, *_taken_from(content.samples)],
     }
 
 
+def _taken_from(samples: Samples) -> list[str]:
+    """What is told of a set that was not found as class folders."""
+    return [f"taken from {samples.form}"] if samples.form and not samples.form.startswith("folder ") else []
+
+
 def _short(row: dict[str, Any]) -> dict[str, str]:
-    """For the table: the images per class as a range, instead of a count for each of up to 1000 classes."""
+    """For the table: images per class as a range, instead of a count for each of up to 1000; the form in one word."""
     counts = (row["per_class"] or {}).values()
-    if not counts:
-        return {"per_class": ""}
-    low, high = min(counts), max(counts)
-    return {"per_class": str(low) if low == high else f"{low} to {high}"}
+    short = {"per_class": "", "form": (row["form"] or "").partition(" ")[0]}
+    if counts:
+        low, high = min(counts), max(counts)
+        short["per_class"] = str(low) if low == high else f"{low} to {high}"
+    return short
 
 
 ACTIONS = (

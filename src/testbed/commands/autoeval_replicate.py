@@ -48,7 +48,6 @@ _UNUSED = (
     "on",
     "device",
 )
-_BATCHES = "cifar-10-batches-*"
 _COLUMNS = ("model", "method", "column", "sets", "rmse", "published", "difference")
 _INTERRUPTED = 130
 _MOST_FAILED = 5  # named; the others are counted
@@ -117,7 +116,7 @@ def _prepare(
     db: str | None,
     **_: Any,
 ) -> _Work:
-    from testbed.data.download import with_hint
+    from testbed.data.download import roots_below, with_hint
     from testbed.data.locate import data_roots
     from testbed.engine.devices import chosen_devices
     from testbed.entries.registry import load_registry, registry_folders
@@ -127,9 +126,8 @@ def _prepare(
     layout, entries, devices = Layout.of(folder), load_registry(registry), chosen_devices(gpus)
     names = entries.expand_models(models)
     # CIFAR-10 itself lies beside the sets, or where other data is.
-    beside = sorted({str(path.parent) for path in folder.rglob(_BATCHES) if path.is_dir()})
-    roots = [folder, *map(Path, beside), *data_roots(data_root)]
     images = _images(entries, TEST)
+    roots = [folder, *roots_below(folder, images), *data_roots(data_root)]
     try:
         images.stamp(roots)
     except DataError as error:

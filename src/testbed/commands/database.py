@@ -91,11 +91,11 @@ SHARED_OPTIONS: tuple[SharedOption, ...] = (
     SharedOption("version", "Of a setting.", {"type": WholeNumber(min=0), "metavar": "N"}, default="the newest"),
     SharedOption(
         "source",
-        "Where numbers were published, or the suffix of the names of networks that made decisions.",
+        "Where numbers were published, who answered, or the suffix of the names of networks that made decisions.",
         {"metavar": "NAME"},
     ),
     SharedOption("models", "Only these models.", {"metavar": "GLOB..."}),
-    SharedOption("setting", "Eval setting of the decisions.", {"metavar": "NAME"}),
+    SharedOption("setting", "Eval setting of the decisions or answers.", {"metavar": "NAME"}),
     SharedOption(
         "aggregation",
         "From 1000 classes to 16 categories: mean, sum or max.",

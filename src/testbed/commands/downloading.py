@@ -149,7 +149,7 @@ def _fetch_weights(context: Context, name: str, weights_file: Published | None) 
     from testbed.models import weights
 
     if weights_file is None:
-        raise ModelError(f"the weights of '{name}' have no published address here: put a file into {_folder()}")
+        raise ModelError(f"the weights of '{name}' have no published address here: put a file into {weights_place()}")
     _tell(context, f"{name}: {weights_file.file} from {weights_file.remote.host}, licence: {weights_file.licence}")
     with _resumable():
         path = weights.download(weights_file)
@@ -185,7 +185,8 @@ def use_weights_folder(context: Context) -> None:
         os.environ[WEIGHTS_VARIABLE] = os.pathsep.join([context.checkpoint_dir, *([others] if others else [])])
 
 
-def _folder() -> str:
+def weights_place() -> str:
+    """The folder that downloads of weights go into, and what names it."""
     from testbed.models import weights
 
     return f"{weights.folders()[0]} (the first folder of {weights.WEIGHTS_VARIABLE})"

@@ -70,15 +70,15 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     required=True,
     metavar="NAME...",
     help="Names, globs, groups or tags; or timm:NAME.TAG, torchvision:NAME/WEIGHTS, open_clip:NAME/WEIGHTS, "
-    "hub:OWNER/REPO:NAME.",
+    "hub:OWNER/REPO:NAME, hf:OWNER/NAME, onnx:FILE, blend:A+B@SHARE, ensemble:A+B, probe:NAME@SETTING.",
 )
 @click.option(
     "--eval-settings",
     cls=ManyValues,
     required=True,
     metavar="NAME...",
-    help="Names, globs, groups or tags; or folder:PATH, manifest:FILE.csv, array:PATH, autoeval:DIR, rows:A-B@SETTING, "
-    "under:CORRUPTION@SETTING.",
+    help="Names, globs, groups or tags; or folder:PATH, manifest:FILE.csv, parquet:PATH, wds:SHARDS, tar:FILE, "
+    "zip:FILE, hf:OWNER/NAME:SPLIT, array:PATH, autoeval:DIR, rows:A-B@SETTING, under:CORRUPTION@SETTING.",
 )
 @click.option(
     "--gpus",
@@ -103,6 +103,12 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     type=ExistingFile(),
     metavar="FILE",
     help="Local weights for the one model named; results go under MODEL@FILE.",
+)
+@click.option(
+    "--transform",
+    metavar="WORDS",
+    help="Prepare the pictures of the models named in another way: resize=256,crop=224,mean=0.5,std=0.5,"
+    "interpolation=bicubic, or some of these; results go under MODEL@WORDS.",
 )
 @click.option(
     "--unsafe-pickle",
@@ -219,6 +225,7 @@ def main(
     registry: tuple[str, ...],
     data_root: tuple[str, ...],
     compile_: bool,
+    transform: str | None,
     **options: Any,
 ) -> None:
     """Run every model on every eval setting, over all given devices.
@@ -233,6 +240,7 @@ def main(
     from testbed.data.locate import data_roots
     from testbed.data.writing import writing_to
     from testbed.engine.plan import bundles_of, make_plan
+    from testbed.entries.other_input import named
     from testbed.entries.registry import load_registry
     from testbed.options import RunOptions
     from testbed.store.opening import database_place
@@ -242,6 +250,8 @@ def main(
     entries = load_registry(registry)
     for line in entries.problems():
         say(f"registry: {line}", err=True)
+    if transform is not None:
+        models = tuple(named(name, transform) for name in entries.expand_models(models))
     # Wrong names are told before a database is made.
     entries.expand_models(models)
     entries.expand_eval_settings(eval_settings)

@@ -38,6 +38,36 @@ def import_logits(context: Context, folder: str) -> None:
     click.echo(f"took in {len(imported)} evaluation(s) from {folder}")
 
 
+def import_predictions(context: Context, file: str, *, model: str | None, missing: str | None) -> None:
+    """Take in answers that were made elsewhere. Images without one are refused, or wrong if that is said."""
+    from testbed.data.locate import data_roots
+    from testbed.store.formats import predictions_import as predictions
+
+    source, setting = context.source, context.setting
+    if not source or not setting:
+        raise TestbedError(
+            "--import-predictions needs --setting NAME, what was asked about, and --source NAME, who answered"
+        )
+    missing = missing or predictions.REFUSE
+    if missing not in (predictions.REFUSE, predictions.WRONG):
+        raise TestbedError(f"--missing: expected {predictions.REFUSE} or {predictions.WRONG}, got {missing}")
+    done = predictions.import_predictions(
+        context.new_store,
+        context.registry,
+        Path(file),
+        setting,
+        source,
+        model=model or "",
+        missing=missing,
+        override=context.override,
+        data_roots=data_roots(context.data_root),
+    )
+    what = "probabilities" if done.with_probabilities else "classes alone"
+    wrong = f", {done.unanswered} of them without one, which count as wrong" if done.unanswered else ""
+    click.echo(f"{done.model}: answers ({what}) to {done.images:,} images of {setting}{wrong}")
+    click.echo(f"measured: {', '.join(done.metrics) or 'nothing, since no image has a label'}")
+
+
 def import_csv(context: Context, file: str, *, types: str | None) -> None:
     """Import published accuracies. They are stored under --source, apart from own results; --types has model types."""
     from testbed.store.formats import published
@@ -97,6 +127,18 @@ ACTIONS = (
         ("DIR",),
         purpose=BRING_IN,
         reads=("override", "data_root"),
+    ),
+    Action(
+        "import-predictions",
+        import_predictions,
+        "Take in answers made elsewhere (CSV, JSON Lines, Parquet); needs --setting, --source.",
+        ("FILE",),
+        (
+            ("model", "NAME", "Who of the source answered; stored as NAME@SOURCE, else as SOURCE."),
+            ("missing", "WORD", "Images without an answer: refuse, or wrong to count them so.  [default: refuse]"),
+        ),
+        purpose=BRING_IN,
+        reads=("override", "data_root", "setting", "source"),
     ),
     Action(
         "import-csv",

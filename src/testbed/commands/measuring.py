@@ -35,13 +35,17 @@ def per_class(context: Context, pair: tuple[str, str]) -> None:
 def calibration(context: Context, pair: tuple[str, str], *, clean: str | None) -> None:
     """Calibration of a setting's logits as they are, and divided by the temperature fitted on the clean setting."""
     from testbed.metrics.calibration import calibration_at, fit_temperature
+    from testbed.store.measuring import refuse_answers
 
     model, name = pair
     clean = clean or _clean_of(context, name)
     evaluation = _with_logits(context, model, name, context.variant, context.version)
     outputs = _outputs(context, evaluation)
     # The same variant, so that a limited run is compared with an equally limited clean one.
-    clean_outputs = _outputs(context, _with_logits(context, model, clean, evaluation.variant))
+    clean_evaluation = _with_logits(context, model, clean, evaluation.variant)
+    clean_outputs = _outputs(context, clean_evaluation)
+    refuse_answers(outputs, evaluation.label)
+    refuse_answers(clean_outputs, clean_evaluation.label)
     if outputs.logits.shape[1] != clean_outputs.logits.shape[1]:
         raise StoreError(
             f"--clean: expected a setting of {outputs.logits.shape[1]} classes as '{name}' has, "

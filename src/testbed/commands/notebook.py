@@ -121,9 +121,9 @@ def predict(
     RunOptions: batch_size, limit, workers, seed, ...
     """
     from testbed.data.locate import data_roots
+    from testbed.engine.batch_norm import load_model
     from testbed.engine.devices import usable_device
     from testbed.engine.predict import predict_all
-    from testbed.models.classifier import LoadedModel
     from testbed.options import RunOptions
 
     entries = load_registry(registry)
@@ -140,7 +140,7 @@ def predict(
     except TypeError as error:
         raise EntryError(f"testbed.predict: {error}") from error
     with modes_kept([model]):
-        return predict_all(LoadedModel(entry, usable_device(device), run), setting, run)
+        return predict_all(load_model(entry, usable_device(device), run), setting, run)
 
 
 def results(

@@ -25,7 +25,9 @@ _STATES = {"run": "to run", "derive": "to derive, no forward pass", "done": "don
 
 def print_plan(plan: Plan, store: Store, bundles: Sequence[Bundle], run: RunOptions, place: Disk, full: bool) -> None:
     """What would be done with each pair, what cannot be run and why, and what it takes in time and on disk."""
-    for note in plan.notes:
+    from testbed.engine.probe_training import untrained
+
+    for note in (*plan.notes, *untrained(plan, Path(run.results_folder))):
         click.echo(note)
     if pairs := [p for p in plan.pairs if full or p.action != "fail"]:
         click.echo(_plan_table(pairs, full))

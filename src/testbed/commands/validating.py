@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from testbed.commands.action import COMPARE, Action, Context
-from testbed.commands.downloading import download, fetch_weights_of, use_weights_folder, weights_models
+from testbed.commands.downloading import download, fetch_weights_of, use_weights_folder, weights_models, weights_place
 from testbed.commands.options import as_called, say
 from testbed.commands.tables import text_table
 from testbed.errors import TestbedError
@@ -97,9 +97,7 @@ def _run(context: Context, entries: Sequence[Entry]) -> None:
     store = context.new_store
     done = {e.model for e in find(store, [e.model for e in entries], [SETTING], variant="", source=OWN)}
     absent = fetch_weights_of(context, [e.model for e in entries if e.model not in done])
-    for entry in entries:
-        if entry.model in absent:
-            say(f"{entry.title}: no weights: {absent[entry.model]}", err=True)
+    _tell_absent({e.title: absent[e.model] for e in entries if e.model in absent})
     models = [e.model for e in entries if e.model not in absent]
     if not models:
         return
@@ -114,6 +112,15 @@ def _run(context: Context, entries: Sequence[Entry]) -> None:
         say(f"{pair.label}: {pair.error}", err=True)
     if report.interrupted:
         raise TestbedError("stopped; what is finished is kept, and the same command goes on from there")
+
+
+def _tell_absent(reasons: Mapping[str, str]) -> None:
+    """One line for each file that could not be had, and where a file goes that comes by another way."""
+    for reason in dict.fromkeys(reasons.values()):
+        titles = "; ".join(title for title, why in reasons.items() if why == reason)
+        say(f"{titles}: no weights: {reason}", err=True)
+    if reasons:
+        click.echo(f"Files that you get in another way go into {weights_place()}, or into --checkpoint-dir.", err=True)
 
 
 # ---- what is printed -------------------------------------------------------------------------------------

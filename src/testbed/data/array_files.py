@@ -37,6 +37,14 @@ def load_npy(path: Path, mapped: bool = False) -> np.ndarray:
         return array
 
 
+def read_npy(stream: IO[bytes], size: int) -> np.ndarray:
+    """The array of an .npy file of `size` bytes that is at hand. Raises ValueError for a file of another kind."""
+    with _only_value_errors():
+        _check_header(stream, size)
+        stream.seek(0)
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
 def load_npz(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name, all or those of `names` that are there; errors as of load_npy."""
     with regular(path).open("rb") as file, _only_value_errors(), zipfile.ZipFile(file) as archive:

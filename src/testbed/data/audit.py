@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from testbed.data.labels import imagenet_wnids
+from testbed.data.labels import imagenet_meanings, imagenet_wnids
 from testbed.data.samples import Samples
 from testbed.errors import ImageError
 
@@ -78,7 +78,12 @@ def _name_problems(folders: Mapping[str, int], samples: Samples, classes: Sequen
     if samples.num_classes is None:  # numbers that are the labels themselves: sorting plays no part
         return _from_one(folders) if not classes or 0 in classes else []
     names = list(folders)
-    for what, fits in (("wnids", _WNID.fullmatch), ("integers", str.isdecimal)):
+    kinds: tuple[tuple[str, Callable[[str], object]], ...] = (
+        ("wnids", _WNID.fullmatch),
+        ("integers", str.isdecimal),
+        ("names of ImageNet's classes", imagenet_meanings),
+    )
+    for what, fits in kinds:
         others = [n for n in names if not fits(n)]
         if 0 < len(others) < len(names) / 2:  # with a minority of misfits the wnids or integers were meant
             return [

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from testbed.data.rows import Rows
 from testbed.data.samples import Samples
+from testbed.errors import ImageError
 
 _MODULUS = 1 << 256
 
@@ -30,7 +31,7 @@ def digest_of(samples: Samples, index: int) -> bytes:
     assert samples.read is not None
     try:
         data = samples.read(index)
-    except OSError:
+    except (OSError, ImageError):  # ImageError: of a damaged member of an archive
         data = b""
     return hashlib.sha256(samples.ids[index].encode("utf-8", "surrogateescape") + b"\0" + data).digest()
 

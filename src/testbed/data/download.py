@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from testbed.data.fetch import PAUSE_S, Remote, fetch, gigabytes
@@ -35,6 +35,7 @@ class Download:
     places: Mapping[str, str]  # path in the unpacked files ("" for all of them) -> path under the data root
     licence: str
     leave_out: tuple[str, ...] = ()  # folders of the archive that are not part of the dataset
+    unpack: bool = True  # whether archives are unpacked; shards are read as they are
     then: str = ""  # the command to give next, with {place} for what was fetched
 
     def describe(self) -> str:
@@ -61,6 +62,7 @@ def read_downloads(registry_folders: Sequence[Path]) -> dict[str, Download]:
                     dict(entry["places"]),
                     entry["licence"],
                     tuple(entry.get("leave_out", ())),
+                    bool(entry.get("unpack", True)),
                     entry.get("then", ""),
                 )
             except (KeyError, TypeError, AttributeError) as error:
@@ -101,7 +103,20 @@ def _bringing(dataset: Dataset, downloads: Mapping[str, Download]) -> Iterator[t
 
 def find_place(dataset: Dataset, roots: Sequence[Path]) -> Path | None:
     """The path of the dataset in the first data root that has it, or None."""
-    return next((root / name for root in roots for name in _names(dataset) if is_there(root / name)), None)
+    folder = next((root / name for root in roots for name in _names(dataset) if is_there(root / name)), None)
+    packed = getattr(dataset, "packed", None)
+    return packed(roots) if folder is None and packed is not None else folder
+
+
+def roots_below(folder: Path, dataset: Dataset) -> list[Path]:
+    """The folders, at any depth, that would do as data root: they hold a path where the dataset is looked for."""
+    roots: dict[Path, None] = {}
+    for name in _names(dataset):
+        for place in sorted(folder.rglob(PurePath(name).name)):
+            root = place.parents[len(PurePath(name).parts) - 1]
+            if place == root / name and is_there(place):
+                roots[root] = None
+    return list(roots)
 
 
 def find_places(
@@ -177,7 +192,7 @@ def _remove_empty(folder: Path) -> None:
 
 def _unpack(path: Path, folder: Path, download: Download) -> None:
     """Unpack an archive into the folder, or move any other file there. A damaged archive is deleted."""
-    if not is_archive(path.name):
+    if not download.unpack or not is_archive(path.name):
         os.replace(path, folder / path.name)
         return
     try:

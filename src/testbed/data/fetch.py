@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import shutil
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -18,11 +19,12 @@ from urllib.parse import urlsplit
 
 from testbed.errors import DataError
 
-TRIES = 5  # failures in a row, without a new byte in between, before giving up
+TRIES = 5  # failures in a row, without a new byte in between, before giving up; one if the server cannot be reached
 PAUSE_S = 1.0  # before the second try; doubled for each further one
 _TIMEOUT_S = 60
 _BLOCK = 1 << 20
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP errors that may go away by themselves: worth another try
+_NO_WAY = {errno.ENETUNREACH, errno.EHOSTUNREACH}
 _KEPT = "what has come is kept, and the same command goes on from there"
 
 
@@ -101,7 +103,8 @@ class _Part:
 
 def _receive_all(remote: Remote, part: _Part, pause_s: float) -> bool:
     """Request until the file is whole. Returns whether it was joined from several answers."""
-    furthest, failures, joined = part.size(), 0, False
+    at_first = furthest = part.size()
+    failures, joined = 0, False
     while True:
         began_with = part.size()
         try:
@@ -113,10 +116,19 @@ def _receive_all(remote: Remote, part: _Part, pause_s: float) -> bool:
             # A try that brought new bytes is progress: a large file over a bad line may fail more often than TRIES.
             failures = 1 if part.size() > furthest else failures + 1
             furthest = max(furthest, part.size())
-            if failures >= TRIES:
+            away = _is_away(error) and part.size() == at_first  # after the first bytes it is the line that has failed
+            if failures >= TRIES or away:
                 reason = getattr(error, "reason", None) or str(error) or type(error).__name__
-                raise DataError(f"{remote.url} cannot be fetched, {TRIES} tries failed ({reason}); {_KEPT}") from error
+                tried = f"its server cannot be reached ({reason})" if away else f"{TRIES} tries failed ({reason})"
+                kept = f"; {_KEPT}" if part.size() else ""
+                raise DataError(f"{remote.url} cannot be fetched, {tried}{kept}") from error
             time.sleep(pause_s * 2 ** (failures - 1))
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether no server was reached: no such name, no way there, no answer. Trying again would only take time."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else None
+    return isinstance(cause, socket.gaierror | TimeoutError) or getattr(cause, "errno", None) in _NO_WAY
 
 
 def _refuse_full_disk(error: Exception, path: Path) -> None:

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from testbed.data.images import EXTENSIONS, OTHER_PICTURES, FileState, picture_samples
-from testbed.data.labels import class_indices
-from testbed.data.locate import MissingData, find
-from testbed.data.samples import UNKNOWN, Dataset, Samples
+from testbed.data.class_folders import check_rule, labels_of
+from testbed.data.forms import Form, find_packed, packed_in, samples_of
+from testbed.data.images import EXTENSIONS, OTHER_PICTURES, FileState, left_out_in_words, picture_samples
+from testbed.data.locate import MissingData, find, is_there
+from testbed.data.samples import Dataset, Samples
 from testbed.errors import DataError, EntryError
 
 
@@ -27,6 +26,10 @@ class StandardDataset(Dataset):
     - "none": no labels; the pictures may also lie in the folder itself;
     - "if-any": "none" if all pictures lie in the folder itself, else "auto".
     classes: the label of each class folder, for datasets with a numbering of their own; other folders are left out.
+
+    What is found by `name` may also be parquet files, shards or an archive (testbed.data.forms).
+    order_matters: settings count its pictures by their order in class folders, so that a form which does not tell the
+    pictures' names is refused.
     """
 
     name: str | None = None
@@ -35,6 +38,7 @@ class StandardDataset(Dataset):
     also: Sequence[str] = ()
     source: str = ""
     classes: Mapping[str, int] | tuple[tuple[str, int], ...] | None = None
+    order_matters: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "also", tuple(self.also))
@@ -43,42 +47,52 @@ class StandardDataset(Dataset):
             object.__setattr__(self, "classes", tuple((str(folder), int(label)) for folder, label in pairs))
         if (self.name is None) == (self.path is None):
             raise EntryError(f"StandardDataset: expected name or path, got name={self.name!r}, path={self.path!r}")
-        if self.labels not in ("auto", "imagenet", "integer", "sorted", "none", "if-any"):
-            raise EntryError(
-                f"StandardDataset: labels must be auto, imagenet, integer, sorted, none or if-any, got {self.labels!r}"
-            )
+        check_rule("StandardDataset", self.labels)
 
     def describe(self) -> str:
         return f"folder {self.name or self.path}"
 
     def open(self, data_roots: Sequence[Path]) -> Samples:
+        named = dict(self.classes or ()) or None
+        form = None if self.name is None or self._has_folder(data_roots) else find_packed(self._names(), data_roots)
+        if form is not None:
+            return samples_of(form, self._names()[0], self.labels, named, self.order_matters)
         root = self._locate(data_roots)
         others: Counter[str] = Counter()
         files = sorted(walk_images(root, others))
-        left_out = left_out_in_words(others)
-        named = dict(self.classes or ())
-        if named:
-            files = [file for file in files if file[0].split("/", 1)[0] in named]
         if not files:
-            wanted = f" such as {next(iter(named))}" if named else ""
-            raise DataError(
-                f"no images in {root}: expected class folders{wanted} with jpg, png, ... files in them"
-                + (f"; {left_out}" if left_out else "")
-            )
-        ids = [relative for relative, _ in files]
-        targets, space, num_classes = self._targets(ids, root)
-        states = [state for _, state in files]
-        labelled = self.labels != "none" and bool((targets >= 0).any())
+            form = packed_in(root)
+            if form is not None and self.name is not None:
+                return samples_of(form, self.name, self.labels, named, self.order_matters)
+        if named is not None:
+            files = [file for file in files if file[0].split("/", 1)[0] in named]
+        left_out = left_out_in_words(others)
+        if not files:
+            raise DataError(_no_images(root, named, form) + (f"; {left_out}" if left_out else ""))
+        paths = [path for path, _ in files]
+        labelled = labels_of(paths, self.labels, named, root, [e.name for e in _entries(str(root)) if _is_folder(e)])
         return picture_samples(
             root,
-            ids,
-            targets,
-            states,
-            label_space=space,
-            num_classes=num_classes,
-            folders_are_classes=labelled,
+            labelled.ids,
+            labelled.targets,
+            [files[place][1] for place in labelled.order],
+            paths=[paths[place] for place in labelled.order],
+            label_space=labelled.space,
+            num_classes=labelled.num_classes,
+            folders_are_classes=labelled.folders_are_classes,
             left_out=left_out,
         )
+
+    def packed(self, data_roots: Sequence[Path]) -> Path | None:
+        """The first file of a form other than a folder, where the dataset is in a data root in such a form."""
+        form = None if self.name is None else find_packed(self._names(), data_roots)
+        return form.files[0] if form is not None else None
+
+    def _names(self) -> tuple[str, ...]:
+        return (str(self.name), *self.also)
+
+    def _has_folder(self, data_roots: Sequence[Path]) -> bool:
+        return any(is_there(root / name) for root in data_roots for name in self._names())
 
     def _locate(self, data_roots: Sequence[Path]) -> Path:
         if self.path is None:
@@ -87,35 +101,24 @@ class StandardDataset(Dataset):
         else:
             root = Path(self.path).expanduser()
         if root.is_file():
-            raise DataError(f"dataset folder {root} is a file, expected a folder; manifest:FILE.csv reads a list")
+            raise DataError(f"dataset folder {root} is a file, expected a folder; {_instead(root)}")
         if not root.is_dir():
             raise MissingData(f"dataset folder {root} does not exist: expected class folders with images")
         return root
 
-    def _targets(self, ids: list[str], root: Path) -> tuple[np.ndarray, str, int | None]:
-        """The label of each image, the label space, and its number of classes, as in Samples."""
-        unlabelled = self.labels == "if-any" and not any("/" in i for i in ids)
-        if self.labels == "none" or unlabelled:
-            return np.full(len(ids), UNKNOWN, dtype=np.int64), "own", None
-        classes = [i.split("/", 1)[0] if "/" in i else "" for i in ids]
-        if self.classes is not None:
-            label = dict(self.classes)
-            return np.array([label[c] for c in classes], dtype=np.int64), "own", None
-        if "" in classes:
-            stray = ids[classes.index("")]
-            if set(classes) == {""}:
-                raise DataError(
-                    f"{root}: expected one folder per class, got {len(ids)} pictures without any: list them with "
-                    'labels in a CSV (manifest:FILE.csv), or declare labels="none" and a metrics_fn with image_paths'
-                )
-            raise DataError(f"{root}: expected images inside class folders, got {stray} beside them")
-        indices, space, num_classes = class_indices(
-            classes, "auto" if self.labels == "if-any" else self.labels, str(root)
-        )
-        empty = {e.name for e in root.iterdir() if e.is_dir() and not e.name.startswith(".")} - set(classes)
-        if empty and space == "own" and num_classes is not None:  # sorted names: leaving one out moves the others
-            raise DataError(f"{root}: the class folder {min(empty)} holds no images, so that labels would shift")
-        return np.array([indices[c] for c in classes], dtype=np.int64), space, num_classes
+
+def _instead(file: Path) -> str:
+    kind = file.suffix.lower().removeprefix(".")
+    if kind in ("tar", "zip", "parquet"):
+        return f"{kind}:{file} reads it"
+    return "manifest:FILE.csv reads a list"
+
+
+def _no_images(root: Path, named: Mapping[str, int] | None, form: Form | None) -> str:
+    wanted = f" such as {next(iter(named))}" if named else ""
+    told = f"no images in {root}: expected class folders{wanted} with jpg, png, ... files in them"
+    kind = {"shards": "wds", "parquet": "parquet"}.get(form.kind if form is not None else "")
+    return f"{told}; {kind}:{root} reads the {form.kind} in it" if kind and form is not None else told
 
 
 def walk_images(root: Path, others: Counter[str] | None = None) -> list[tuple[str, FileState]]:
@@ -143,12 +146,6 @@ def walk_images(root: Path, others: Counter[str] | None = None) -> list[tuple[st
             elif others is not None and ending in OTHER_PICTURES and entry.name[0] != ".":
                 others[ending] += 1
     return pictures
-
-
-def left_out_in_words(others: Counter[str]) -> str:
-    """The pictures that are not read, as one line; nothing where there are none."""
-    counts = ", ".join(f"{n} {ending}" for ending, n in sorted(others.items()))
-    return f"{counts} left out: only {', '.join(sorted(EXTENSIONS))} are read" if counts else ""
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

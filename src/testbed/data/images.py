@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -68,6 +69,8 @@ def _decoded(source: Callable[[], Path | BytesIO], where: str) -> Any:
         # No ImageError: such are skipped by --skip-bad-images, and this picture may be good.
         raise DataError(f"not enough memory to read {where}") from error
     except Exception as error:  # Pillow raises many kinds, from OSError to struct.error
+        if isinstance(error, DataError) and not isinstance(error, ImageError):
+            raise  # of what holds the picture, such as an archive that was replaced
         if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
             raise DataError(f"{where} cannot be read: {error.strerror}") from error
         raise ImageError(f"unreadable image {where}: {_in_one_line(error)}") from error
@@ -128,25 +131,37 @@ def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(text.split())}"
 
 
+def left_out_in_words(others: Counter[str]) -> str:
+    """The pictures that are not read, as one line; nothing where there are none."""
+    counts = ", ".join(f"{n} {ending}" for ending, n in sorted(others.items()))
+    return f"{counts} left out: only {', '.join(sorted(EXTENSIONS))} are read" if counts else ""
+
+
 def picture_samples(
     root: Path,
     ids: Sequence[str],
     targets: np.ndarray,
     states: Sequence[FileState],
     *,
+    paths: Sequence[str] | None = None,
     listing: Path | None = None,
     label_space: str = "own",
     num_classes: int | None = None,
     folders_are_classes: bool = False,
     left_out: str = "",
 ) -> Samples:
-    """The Samples of picture files. An id is a path relative to `root`; `listing` is a file with their labels."""
+    """The Samples of picture files.
+
+    An id is a path relative to `root`; where ids are something else, `paths` has the paths. `listing` is a file with
+    the labels.
+    """
+    paths = ids if paths is None else paths
     numbers = np.array(states, dtype=np.int64).reshape(-1, 3)
     place = (listing or root).resolve()
     return Samples(
         ids=ids,
         targets=targets,
-        load=lambda index: read_rgb(root / ids[index]),
+        load=lambda index: read_rgb(root / paths[index]),
         # File sizes stand in for the pixels: listing a dataset reads no picture.
         fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.ascontiguousarray(numbers[:, 0]).tobytes()),
         label_space=label_space,
@@ -155,7 +170,8 @@ def picture_samples(
         # The times of every file: a picture that was replaced by one of the same size must not come from the cache.
         cache_salt=f"{place}:{fingerprint_of(numbers.tobytes())}",
         newest_ns=int(numbers[:, 1].max(initial=0)),
-        read=lambda index: regular(root / ids[index]).read_bytes(),
+        read=lambda index: regular(root / paths[index]).read_bytes(),
+        form=f"folder {root}",
         left_out=left_out,
     )
 
@@ -166,6 +182,7 @@ def packed_samples(
     sizes: Sequence[int],
     read: Callable[[int], bytes],
     files: Mapping[Path, FileState],
+    *,
     label_space: str = "own",
     num_classes: int | None = None,
     folders_are_classes: bool = False,
@@ -173,16 +190,19 @@ def packed_samples(
 ) -> Samples:
     """The Samples of pictures that lie in other files: archives, shards, tables.
 
-    `sizes` are those of the encoded pictures, in bytes; `read` gives the bytes of one, and must be safe to call from
-    several threads and after a fork; `files` are what holds them. Pictures with the same ids, labels and sizes have
-    the same fingerprint as a folder of them.
+    `sizes` are those of the encoded pictures, in bytes, or of what holds them where a picture's own cannot be told
+    without reading it; `read` gives the bytes of one, and must be safe to call from several threads and after a fork;
+    `files` are what holds them. Pictures with the same ids, labels and sizes have the same fingerprint as a folder of
+    them.
     """
     states = [(str(path.resolve()), *state) for path, state in files.items()]
     place = next(iter(files))
     return Samples(
         ids=ids,
         targets=targets,
-        load=lambda index: decode_rgb(read(index), f"{ids[index]} in {place if len(files) == 1 else place.parent}"),
+        load=lambda index: _decoded(
+            lambda: BytesIO(read(index)), f"{ids[index]} in {place if len(files) == 1 else place.parent}"
+        ),
         fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.asarray(sizes, dtype=np.int64).tobytes()),
         label_space=label_space,
         num_classes=num_classes,

@@ -22,6 +22,9 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _NO_NUMBER = frozenset(("nan", "na", "n/a", "none", "null", "inf", "+inf", "-inf", "-nan", "infinity", "-infinity"))
 _HIGHEST = 2**31 - 1
 _MOST_STRANGERS = 4  # names in one message
+RULES = ("auto", "imagenet", "integer", "sorted")
+# What the hub's ImageNet calls its second crane, the machine: its lists may not hold a name twice.
+_HUB_NAMES = {"crane2": [517]}
 
 
 @cache
@@ -62,7 +65,17 @@ def _imagenet_names() -> dict[str, list[int]]:
         first.setdefault(synonyms[0], []).append(index)
         for word in {*synonyms, _plain(name), wnid}:
             every.setdefault(word, []).append(index)
-    return every | first
+    return every | first | _HUB_NAMES
+
+
+def imagenet_meanings(name: str) -> tuple[int, ...]:
+    """The ImageNet classes that a name or wnid may stand for: none, one, or several that share it."""
+    return tuple(_imagenet_names().get(_plain(name), ()))
+
+
+def mostly_imagenet(names: Sequence[str]) -> bool:
+    """Whether more than half of the names are those of ImageNet's classes."""
+    return sum(bool(imagenet_meanings(name)) for name in names) > len(names) / 2
 
 
 def _plain(name: str) -> str:
@@ -122,7 +135,7 @@ def _first(values: np.ndarray) -> str:
 
 
 def class_indices(
-    names: Sequence[str], rule: str, where: str, lines: Mapping[str, int] | None = None
+    names: Sequence[str], rule: str, where: str, listed: Mapping[str, str] | None = None
 ) -> tuple[dict[str, int], str, int | None]:
     """(class name -> index, label space, number of classes in that space or None if not known).
 
@@ -130,17 +143,20 @@ def class_indices(
     class names are indices of the 1000 classes, integers stand for themselves (sorting the folders 0..999 as text
     would mislabel them), and other names are numbered in sorted order.
     where: the dataset, for error messages.
-    lines: the line of each name, if the names come from a list. A name in a list that does not fit the others is
-    refused; among folders testbed.data.audit warns of it.
+    listed: where each name stands, if the names come from a list. A name in a list that does not fit the others is
+    refused. Among folders it is too where they are 1000, and would pass for ImageNet's in sorted order; of fewer
+    testbed.data.audit warns.
     """
-    if rule not in ("auto", "imagenet", "integer", "sorted"):
+    if rule not in RULES:
         raise DataError(f"{where}: labels must be auto, imagenet, integer or sorted, got {rule!r}")
     distinct = sorted(set(names))
-    places = {n: f"{where}, line {lines[n]}" if lines is not None else where for n in distinct}
+    places = {n: listed[n] if listed is not None else where for n in distinct}
     if rule == "auto":
         rule = _rule_for(distinct)
-        if rule == "sorted" and lines is not None:
+        if rule == "sorted" and listed is not None:
             _refuse_misfits(places)
+        if rule == "sorted" and (listed is not None or len(distinct) == len(imagenet_wnids())):
+            _refuse_strangers(places)
     if rule == "imagenet":
         return _wnid_indices(places), "imagenet", 1000
     if rule == "name":
@@ -158,7 +174,7 @@ def _rule_for(names: Sequence[str]) -> str:
         return "imagenet"
     if all(n.isdecimal() for n in names):
         return "integer"
-    return "name" if all(_plain(n) in _imagenet_names() for n in names) else "sorted"
+    return "name" if all(imagenet_meanings(n) for n in names) else "sorted"
 
 
 def not_understood(names: Sequence[str]) -> str:
@@ -190,14 +206,18 @@ def _wnid_indices(places: Mapping[str, str]) -> dict[str, int]:
 
 
 def _name_indices(places: Mapping[str, str]) -> dict[str, int]:
-    known = _imagenet_names()
+    # Beside "maillot, tank suit" a maillot is the other of the two classes that are called so.
+    taken = {imagenet_meanings(name)[0] for name in places if len(imagenet_meanings(name)) == 1}
+    indices = {}
     for name, place in places.items():
-        wnids = [imagenet_wnids()[index] for index in known[_plain(name)]]
-        if len(wnids) > 1:
+        meant = [index for index in imagenet_meanings(name) if index not in taken or len(imagenet_meanings(name)) == 1]
+        if len(meant) != 1:
+            wnids = [imagenet_wnids()[index] for index in imagenet_meanings(name)]
             raise DataError(
                 f"{place}: expected names of one ImageNet class each, got {name!r}: call it {' or '.join(wnids)}"
             )
-    return {n: known[_plain(n)][0] for n in places}
+        indices[name] = meant[0]
+    return indices
 
 
 def _integers(places: Mapping[str, str]) -> dict[str, int]:
@@ -220,3 +240,13 @@ def _refuse_misfits(places: Mapping[str, str]) -> None:
         others = [n for n in places if not fits(n)]
         if len(others) < len(places) / 2:
             raise DataError(f"{places[others[0]]}: expected {what} as most labels are, got {others[0]!r}")
+
+
+def _refuse_strangers(places: Mapping[str, str]) -> None:
+    """Refuse names that are not ImageNet's where most are: in sorted order all of them would get other indices."""
+    strangers = [name for name in places if not imagenet_meanings(name)]
+    if mostly_imagenet(list(places)):
+        raise DataError(
+            f"{places[strangers[0]]}: expected names of ImageNet's classes, as {len(places) - len(strangers)} of "
+            f"{len(places)} are{not_understood(strangers)}; labels='sorted' numbers all of them in sorted order"
+        )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.data.folders import left_out_in_words, walk_images
-from testbed.data.images import picture_samples
+from testbed.data.folders import walk_images
+from testbed.data.images import left_out_in_words, picture_samples
 from testbed.data.locate import find
 from testbed.data.regular import regular
 from testbed.data.samples import Dataset, Samples

@@ -76,7 +76,8 @@ def _indices(rows: Sequence[_Row], rule: str, path: Path) -> tuple[dict[str, int
     lines = {name: row.line for row in reversed(rows) for name in row.labels}
     if not lines:
         return {}, "own", None
-    return class_indices(list(lines), rule, f"manifest {path}", lines)
+    listed = {name: f"manifest {path}, line {line}" for name, line in lines.items()}
+    return class_indices(list(lines), rule, f"manifest {path}", listed)
 
 
 def _read_rows(path: Path) -> list[_Row]:

@@ -27,9 +27,11 @@ class Samples:
     num_classes: int | None = None  # how many columns the labels need; None where only the metric knows
     folders_are_classes: bool = False  # the first folder of an id gave its label
     cache_salt: str = ""  # path and times of the files: tells two copies of the data on this machine apart
+    form: str = ""  # where a registered dataset was found, and as what: "folder data/val", "archive data/val.tar"
     left_out: str = ""  # pictures that lie among the others and are not read, in words
     older_fingerprints: tuple[str, ...] = ()  # what earlier programs called the same data
     newest_ns: int = 0  # latest modification time of files whose sizes stand in for their contents; 0 without such
+    revision: str = ""  # of data from the hub: OWNER/NAME@COMMIT
     read: Callable[[int], bytes] | None = None  # index -> the stored bytes of an image, for testbed.data.content
 
     def __len__(self) -> int:

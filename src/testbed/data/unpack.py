@@ -62,17 +62,17 @@ def unpack(archive: Path, folder: Path, leave_out: Sequence[str] = ()) -> None:
 def _unpack_tar(archive: tarfile.TarFile, folder: Path, leave_out: Sequence[str]) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise DataError("unpacking a tar file safely needs Python 3.11.4 or later")
-    size = _Size(Path(str(archive.name)))
+    size = DeclaredSize(Path(str(archive.name)))
     for member in _shown(archive, str(archive.name)):
-        _check(member.name, str(archive.name))
+        check_name(member.name, str(archive.name))
         size.add(member.size)
         if not _left_out(member.name, leave_out):
             archive.extract(member, folder, filter="data")
             archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep a million of them in memory
-    _check_end(archive, archive.fileobj)
+    check_end(archive, archive.fileobj)
 
 
-def _check_end(archive: tarfile.TarFile, stream: Any) -> None:
+def check_end(archive: tarfile.TarFile, stream: Any) -> None:
     """Raise tarfile.ReadError unless the archive ends where its last member does.
 
     tarfile itself does not notice: it stops at the first block that is no member, and before a stream's checksum.
@@ -86,19 +86,19 @@ def _check_end(archive: tarfile.TarFile, stream: Any) -> None:
 
 
 def _unpack_zip(archive: zipfile.ZipFile, folder: Path, leave_out: Sequence[str]) -> None:
-    size = _Size(Path(str(archive.filename)))
+    size = DeclaredSize(Path(str(archive.filename)))
     for member in archive.infolist():  # before anything is written: zipfile reads no more of a member than it declares
         size.add(member.file_size)
     size.check_room(folder)
     for member in _shown(archive.infolist(), str(archive.filename)):
-        _check(member.filename, str(archive.filename))
+        check_name(member.filename, str(archive.filename))
         if member.flag_bits & 1:
             raise DataError(f"{archive.filename} needs a password: unpack it by hand")
         if not _left_out(member.filename, leave_out):
             archive.extract(member, folder)  # zipfile writes a link as a small text file, so it cannot lead out
 
 
-class _Size:
+class DeclaredSize:
     """How much an archive declares to hold, compared with its own size as members are added."""
 
     def __init__(self, archive: Path) -> None:
@@ -126,7 +126,7 @@ def _shown(members: Any, archive: str) -> Any:
     return tqdm(members, desc=f"unpacking {Path(archive).name}", unit=" files", disable=None)
 
 
-def _check(name: str, archive: str) -> None:
+def check_name(name: str, archive: str) -> None:
     """Refuse a member whose path would lie outside of the folder, on any system: `\\` and drives count too."""
     parts = name.replace("\\", "/").split("/")
     if parts[0] == "" or ".." in parts or PureWindowsPath(name).drive:

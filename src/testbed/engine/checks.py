@@ -14,6 +14,7 @@ from testbed.entries.model import Model
 from testbed.entries.registry import Registry
 from testbed.metrics.estimate import Estimate
 from testbed.metrics.labels import COLUMNS
+from testbed.options import RunOptions
 
 _LEAST_IMAGES = 50
 _LEAST_CLASSES = 10
@@ -137,6 +138,15 @@ def _right_in_another_order(labels: np.ndarray, predictions: np.ndarray, columns
     np.add.at(counts, (predictions[chosen_on], labels[chosen_on]), 1)
     _, renumbered = linear_sum_assignment(counts, maximize=True)
     return 100 * float((renumbered[predictions[judged_on]] == labels[judged_on]).mean())
+
+
+def refused_options(model: Model, options: RunOptions) -> str:
+    """Why a model cannot be run with these options; empty where it can."""
+    if options.checkpoint is not None and not model.own_weights:
+        return "--checkpoint needs a network to load the file into; this model has the weights that its name says"
+    asked = {"--compile": options.compile, "--record": options.record, "--amp": options.amp}
+    flags = [flag for flag, given in asked.items() if given]
+    return f"{', '.join(flags)}: {model.opaque}" if model.opaque and flags else ""
 
 
 # ---- attacks that do not happen --------------------------------------------------------------------------

@@ -103,6 +103,7 @@ class Dispatcher:
         self._underway: dict[int, _Underway] = {}
         self._whole: deque[_Underway] = deque()  # all their chunks are recorded: to be joined and measured
         self._broken_models: dict[str, str] = {}  # could not be loaded: their further pairs fail without a try
+        self._made: set[int] = set()  # pairs that this run has brought to their end, by identity
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
@@ -118,8 +119,7 @@ class Dispatcher:
         for pair in self._plan.having("fail"):
             self._fail(pair, pair.error)
         for pair in self._plan.having("derive"):
-            parent = self._plan.parent_of(pair)
-            if parent is None or parent.action == "done":
+            if all(parent.action == "done" for parent in self._plan.parents_of(pair)):
                 self._derive(pair)
         while self._to_begin or self._underway or self._whole or self._busy:
             self._recorder.store.heartbeat()
@@ -371,8 +371,11 @@ class Dispatcher:
         self._derive_children(pair)
 
     def _derive_children(self, parent: Pair) -> None:
+        """Those that wait for nothing else: an ensemble has several members."""
+        self._made.add(id(parent))
         for pair in self._plan.children_of(parent):
-            self._derive(pair)
+            if all(p.action == "done" or id(p) in self._made for p in self._plan.parents_of(pair)):
+                self._derive(pair)
 
     def _fail_begun(self, underway: _Underway, error: str, details: str = "") -> None:
         """Fail a pair that this run holds, unless another has it by now: then it is not for this one to judge."""
@@ -397,7 +400,11 @@ class Dispatcher:
         self.outcome.failed.append(pair)
         self._report.failed(pair, error, details)
         for child in self._plan.children_of(pair):
-            self._fail(child, f"'{pair.setting.name}', from which it is derived, failed")
+            if child.error:  # another member has failed before
+                continue
+            of_member = child.setting.name == pair.setting.name
+            from_what = f"its member {pair.stored_model}" if of_member else f"'{pair.setting.name}'"
+            self._fail(child, f"{from_what}, from which it is derived, failed")
 
     def _completed_elsewhere(self, pair: Pair) -> None:
         """Another run has brought the pair to its end since this one began."""

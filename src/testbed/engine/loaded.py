@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
+from testbed.engine.batch_norm import load_model
 from testbed.entries.registry import Registry
 from testbed.models.classifier import LoadedModel
 from testbed.options import RunOptions
@@ -67,7 +68,7 @@ class LoadedModels:
     def _get(self, name: str) -> LoadedModel:
         loaded = self._loaded.pop(name, None)
         if loaded is None:
-            loaded = LoadedModel(self._registry.model(name), self._device, self._options)
+            loaded = load_model(self._registry.model(name), self._device, self._options)
         self._loaded[name] = loaded
         return loaded
 
@@ -94,7 +95,8 @@ def nbytes_of(loaded: LoadedModel) -> int:
     network = loaded.network
     if not isinstance(network, torch.nn.Module):
         return _UNKNOWN_BYTES
-    return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
+    elsewhere = getattr(network, "bytes_elsewhere", 0)  # of one that another library computes
+    return elsewhere + sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
 
 
 def _memory_of(device: str) -> int:

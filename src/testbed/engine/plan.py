@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,15 +11,17 @@ import numpy as np
 from testbed.data.audit import Findings
 from testbed.data.rows import Rows
 from testbed.data.samples import UNKNOWN, Samples
-from testbed.engine.checks import doubtful_attack, look_over_setting
+from testbed.engine.checks import doubtful_attack, look_over_setting, refused_options
+from testbed.engine.combining import member_made_again, refuse_options, why_not_combined, with_members
 from testbed.engine.data_changes import DataToday, looked_at
 from testbed.engine.stored import Doubts, Outdated, Standing, standing_of, told_apart
 from testbed.entries.checks import check_name
 from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.made_of import Ensemble
 from testbed.entries.model import Model
 from testbed.entries.registry import Registry
 from testbed.errors import DataError, ModelError, StoreError
-from testbed.models.classes import columns_for, lacks_classes
+from testbed.models.classes import columns_for, columns_of_head, lacks_classes, own_head
 from testbed.options import RunOptions, stored_model_name
 from testbed.store.database import Store
 
@@ -37,7 +39,8 @@ class Pair:
     stored_model: str = ""  # the name results go under: with a checkpoint it is not the entry's own
     samples: Samples | None = None
     rows: Rows | None = None
-    asked: bool = True  # False for a parent that is run only because a derived setting needs it
+    asked: bool = True  # False for one that is run only because a derived one needs it
+    follows: bool = False  # whether it is made only because the one whose logits it reads is made again
     error: str = ""
     warning: str = ""
     data_warning: str = ""  # the part of it that is about the images, and the same for every model
@@ -47,6 +50,13 @@ class Pair:
     @property
     def label(self) -> str:
         return f"{self.stored_model} on {self.setting.name}"
+
+    @property
+    def reads(self) -> list[tuple[str, str]]:
+        """Model and setting of the stored logits that it is made from; none where it has a forward pass."""
+        if isinstance(self.model.made_of, Ensemble):
+            return [(member, self.setting.name) for member in self.model.made_of.members]
+        return [(self.stored_model, self.setting.logits_from)] if self.setting.logits_from is not None else []
 
     @property
     def n_images(self) -> int:
@@ -80,34 +90,38 @@ class Plan:
     def having(self, action: str) -> list[Pair]:
         return [p for p in self.pairs if p.action == action]
 
-    def parent_of(self, pair: Pair) -> Pair | None:
-        return self._by_name.get((pair.stored_model, pair.setting.logits_from))
+    def parents_of(self, pair: Pair) -> list[Pair]:
+        """The pairs of this plan whose logits it reads; what is stored and stands need not be among them."""
+        return [self._by_name[key] for key in pair.reads if key in self._by_name]
 
     def children_of(self, parent: Pair) -> list[Pair]:
         """Pairs that are derived from this one's logits."""
         return self._children.get((parent.stored_model, parent.setting.name), [])
 
     @cached_property
-    def _by_name(self) -> dict[tuple[str, str | None], Pair]:
+    def _by_name(self) -> dict[tuple[str, str], Pair]:
         return {(p.stored_model, p.setting.name): p for p in self.pairs}
 
     @cached_property
-    def _children(self) -> dict[tuple[str, str | None], list[Pair]]:
-        children: dict[tuple[str, str | None], list[Pair]] = {}
+    def _children(self) -> dict[tuple[str, str], list[Pair]]:
+        children: dict[tuple[str, str], list[Pair]] = {}
         for pair in self.having("derive"):
-            children.setdefault((pair.stored_model, pair.setting.logits_from), []).append(pair)
+            for key in pair.reads:
+                children.setdefault(key, []).append(pair)
         return children
 
     def made_again(self) -> list[str]:
-        """Why stored results are run again: a line for each reason and setting, with the models."""
-        models: dict[tuple[str, str], list[str]] = {}
-        for pair in self.having("run"):
-            if pair.reason:
-                models.setdefault((pair.setting.name, pair.reason), []).append(pair.stored_model)
+        """Why stored results are made again: a line for each reason and setting, with the models."""
+        models: dict[tuple[str, str, str], list[str]] = {}
+        for pair in self.pairs:
+            combined = pair.action == "derive" and isinstance(pair.model.made_of, Ensemble)
+            if pair.reason and (pair.action == "run" or combined):
+                how = "combined" if combined else "run"
+                models.setdefault((pair.setting.name, how, pair.reason), []).append(pair.stored_model)
         told = []
-        for (setting, reason), names in models.items():
+        for (setting, how, reason), names in models.items():
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            told.append(f"{setting}: run again for {', '.join(names[:_NAMED])}{more}: {reason}")
+            told.append(f"{setting}: {how} again for {', '.join(names[:_NAMED])}{more}: {reason}")
         return told
 
     def warned(self) -> list[str]:
@@ -182,11 +196,13 @@ def make_plan(
     asked = _with_controls(registry, registry.expand_eval_settings(eval_settings))
     if options.checkpoint is not None and len(entries) != 1:
         raise StoreError(f"--checkpoint is for one model at a time, got {len(entries)}")
-    plan = Plan()
+    refuse_options(entries, options)
+    plan, standings = Plan(), dict[str, Standing]()
+    asked_models = {entry.name for entry in entries}
     for name in asked:
         store.check_length(name)
     doubts, names = Doubts(registry, store, options, outdated), looked_at(registry, asked)
-    for entry in entries:
+    for entry in with_members(registry, entries):
         # A checkpoint's file gives a part of the name, so it is checked here and not only by its entry.
         stored = plain = check_name("model", stored_model_name(entry.name, options.checkpoint))
         store.check_length(f"{plain}-12345678")
@@ -194,15 +210,29 @@ def make_plan(
             stored = told_apart(store, plain, options.checkpoint)
         if stored != plain:
             plan.notes.append(f"{options.checkpoint} is not the file that {plain} was run with: it goes under {stored}")
-        standing = standing_of(registry, store, stored, options, doubts, names)
-        pairs = _without_idle_parents(_pairs_of(registry, entry, stored, asked, standing, overwrite))
-        for pair in (p for p in pairs if p.action == "done"):
-            key = (pair.setting.name, pair.setting.version)
-            doubts.functions.compare(pair.model, standing.completed[key], standing.origin_of(key))
+        standing = standings[stored] = standing_of(registry, store, entry, stored, options, doubts, names)
+        anew = overwrite and entry.name in asked_models
+        if isinstance(entry.made_of, Ensemble):
+            plan.pairs += _combined_pairs(registry, entry, asked, standings, plan, anew)
+            continue
+        pairs = _pairs_of(registry, entry, stored, asked, standing, anew)
+        for pair in pairs if entry.name not in asked_models else ():
+            pair.asked = False
         plan.pairs += pairs
+    plan.pairs = _without_idle(plan.pairs)
+    plan.notes += _assumptions(plan)
+    for pair in plan.having("done"):
+        key, standing = (pair.setting.name, pair.setting.version), standings[pair.stored_model]
+        doubts.functions.compare(pair.model, standing.completed[key], standing.origin_of(key))
     _open_data(plan, registry, options, doubts.data)
     plan.notes += doubts.notes()
     return plan
+
+
+def _assumptions(plan: Plan) -> list[str]:
+    """What is assumed of the input of models that are to be run."""
+    noted = {p.stored_model: p.model.input_note for p in plan.having("run") if p.model.input_note}
+    return [f"{model}: {note}" for model, note in noted.items()]
 
 
 def _pairs_of(
@@ -220,6 +250,7 @@ def _pairs_of(
     pairs = []
     for name in _with_parents(registry, model, wanted, alone):
         pair = Pair(model, registry.eval_setting(name), stored_model=stored_model, asked=name in wanted)
+        pair.follows = name in followers
         key = (pair.setting.name, pair.setting.version)
         pair.reason = standing.reasons.get(key, "")
         pair.replaces = standing.completed[key].id if key in standing.completed else None
@@ -310,16 +341,55 @@ def _followers(registry: Registry, asked: Sequence[str], completed: set[tuple[st
     return followers
 
 
-def _without_idle_parents(pairs: Sequence[Pair]) -> list[Pair]:
-    """A parent nobody asked for stays only while a child that is still to be derived needs it."""
-    needed: set[tuple[str, str | None]] = set()
-    kept: list[Pair] = []
+def _combined_pairs(
+    registry: Registry,
+    model: Model,
+    asked: Sequence[str],
+    standings: Mapping[str, Standing],
+    plan: Plan,
+    overwrite: bool,
+) -> list[Pair]:
+    """The pairs of an ensemble, whose members stand in the plan already: each reads theirs of the same setting."""
+    assert isinstance(model.made_of, Ensemble)
+    standing = standings[model.name]
+    made_again = {(p.stored_model, p.setting.name) for p in plan.pairs if p.asked and p.action != "done"}
+    pairs = []
+    for name in asked:
+        pair = Pair(model, registry.eval_setting(name), "derive", stored_model=model.name)
+        key = (pair.setting.name, pair.setting.version)
+        if key in standing.completed:
+            pair.replaces = standing.completed[key].id
+            again = (
+                f"member {member} is run again" for member, setting in pair.reads if (member, setting) in made_again
+            )
+            pair.reason = (
+                standing.reasons.get(key, "")
+                or next(again, "")
+                or member_made_again(standing.completed[key], key, standings)
+            )
+        if problem := why_not_combined(registry, name):
+            pair.action, pair.error = "fail", problem
+        elif key in standing.done and not pair.reason and not overwrite:
+            pair.action = "done"
+        pairs.append(pair)
+    return pairs
+
+
+def _without_idle(pairs: Sequence[Pair]) -> list[Pair]:
+    """A pair nobody asked for stays only while one that is still to be derived needs it, or follows one that stays."""
+    needed: set[tuple[str, str]] = set()
+    kept: set[int] = set()
     for pair in reversed(pairs):  # a child stands after its parent, so it is seen first and can ask for it
-        if pair.asked or (pair.stored_model, pair.setting.name) in needed:
-            kept.append(pair)
-            if pair.action == "derive":
-                needed.add((pair.stored_model, pair.setting.logits_from))
-    return kept[::-1]
+        if (pair.asked and not pair.follows) or (pair.stored_model, pair.setting.name) in needed:
+            kept.add(id(pair))
+            needed |= set(pair.reads if pair.action == "derive" else ())
+    made: set[tuple[str, str]] = set()
+    staying = []
+    for pair in pairs:
+        if id(pair) in kept or (pair.follows and made & set(pair.reads)):
+            staying.append(pair)
+            made |= {(pair.stored_model, pair.setting.name)} if pair.action != "done" else set()
+    return staying
 
 
 def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataToday) -> None:
@@ -333,6 +403,8 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataT
         try:
             if isinstance(samples, DataError):
                 raise samples
+            if refused := refused_options(pair.model, options):
+                raise ModelError(f"model '{pair.model.name}': {refused}")
             pair.samples = samples
             key = (setting.dataset, *setting.choice)
             if key not in rows:
@@ -341,7 +413,7 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataT
                 findings[setting.name] = look_over_setting(registry, setting.name, samples)
             if findings[setting.name].unusable:
                 raise DataError(f"'{setting.name}': {findings[setting.name].unusable}")
-            missing = (columns_for(pair.model, setting) or ()).count(UNKNOWN)
+            missing = _lacking(pair, setting, samples, options)
         except (DataError, ModelError) as error:
             pair.action, pair.error = "fail", str(error)
             continue
@@ -352,6 +424,20 @@ def _open_data(plan: Plan, registry: Registry, options: RunOptions, today: DataT
         doubts = [text for text in (size, *told.problems) if text]
         more = [text for text in (*told.notes, lacking, doubtful_attack(pair.model, setting)) if text]
         pair.data_warning, pair.warning = "; ".join(doubts), "; ".join([*doubts, *more])
+
+
+def _lacking(pair: Pair, setting: EvalSetting, samples: Samples, options: RunOptions) -> int:
+    """How many of the setting's classes the model has not got. Raises ModelError for one that cannot be scored.
+
+    What a checkpoint has for outputs is known once it is read.
+    """
+    head = own_head(pair.model)
+    if options.checkpoint is None and pair.model.no_classes:
+        raise ModelError(f"model '{pair.model.name}' {pair.model.no_classes}")
+    if options.checkpoint is None and head is not None:
+        columns_of_head(head, pair.model.name, setting, samples)  # refuses what does not fit
+        return 0
+    return (columns_for(pair.model, setting) or ()).count(UNKNOWN)
 
 
 def _unexpected_size(setting: EvalSetting, n_images: int, options: RunOptions) -> str:

@@ -19,12 +19,14 @@ from testbed.data.content import sum_of
 from testbed.data.locate import clone
 from testbed.data.samples import fingerprint_of
 from testbed.engine.checks import attack_without_effect, counterparts, near_chance
+from testbed.engine.combining import combine
 from testbed.engine.data_changes import choice_of
 from testbed.engine.function_changes import functions_of
 from testbed.engine.messages import ChunkDone, Share, Task
 from testbed.engine.plan import Pair, batch_size_of
 from testbed.engine.stored import less_precise, rotation_head
 from testbed.entries.eval_setting import EvalSetting
+from testbed.entries.made_of import Ensemble
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError
 from testbed.options import RunOptions
@@ -35,7 +37,7 @@ from testbed.store.find import EVERY, find, find_one, numbers
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
 from testbed.store.write import add_eval_setting
 
-_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow", "scipy")
+_PACKAGES = ("torch", "torchvision", "timm", "transformers", "numpy", "pillow", "scipy")
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,10 @@ class Recorder:
         metrics = measure(pair.setting, pair.model, outputs)
         alarm = near_chance(pair.setting, outputs.targets, outputs.columns, metrics, outputs.predictions)
         idle = attack_without_effect(metrics, self._top1_elsewhere(pair))
-        pair.warning = "; ".join(text for text in (pair.warning, alarm, idle) if text)
-        left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""
         facts = self._facts.pop(evaluation_id, {})
+        told = (pair.warning, facts.pop("warning", ""), alarm, idle)
+        pair.warning = "; ".join(text for text in told if text)
+        left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""
         facts.pop("weights_sha256", None)
         seconds = sum(c["seconds"] for c in chunks)
         orphans = self.store.complete(
@@ -172,6 +175,7 @@ class Recorder:
                 **_declared_facts(pair.setting, self.registry.runnable(pair.setting.name)),
                 "content": sum_of(c["content"] for c in chunks),
                 "older_fingerprints": list(pair.samples.older_fingerprints if pair.samples else ()) or None,
+                "data_revision": (pair.samples.revision if pair.samples else "") or None,
                 "choice": choice_of(self.registry, pair.setting.name),
                 "functions": dict(self._functions.pop(evaluation_id)),
                 "arrays_sha256": digests,
@@ -214,7 +218,11 @@ class Recorder:
             raise StoreError(f"the model's {changed} changed while the pair was under way: run it again")
 
     def derive(self, pair: Pair) -> None:
-        """A result from the stored logits of the parent, without a forward pass."""
+        """A result from stored logits, without a forward pass: of the parent, or of the members of an ensemble."""
+        if isinstance(pair.model.made_of, Ensemble):
+            self._ids(pair)
+            combine(self.store, self.registry, self.options, pair.model, pair.setting.name, environment())
+            return
         source = self.registry.eval_setting(str(pair.setting.logits_from))
         parent = find_one(self.store, pair.stored_model, source.name, self.options.variant, source.version, OWN)
         functions = functions_of(self.registry, pair.model, pair.setting.name)

@@ -13,12 +13,12 @@ from dataclasses import replace
 import torch
 from torch.nn import functional
 
+from testbed.engine.batch_norm import load_model
 from testbed.engine.predict import predict
 from testbed.engine.preparing import LocalPreparer
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.errors import ModelError
-from testbed.models.classifier import LoadedModel
 from testbed.models.rotation import TURNS, RotationHead, turned
 from testbed.options import RunOptions
 
@@ -41,7 +41,7 @@ def train_rotation_head(
     told right, in percent. `options.limit` takes fewer images, `options.seed` other random numbers.
     """
     options = replace(options, record=("features",))
-    loaded = LoadedModel(model, device, options)
+    loaded = load_model(model, device, options)
     turns = RandomTurns(torch.Generator().manual_seed(options.seed))
     showing = replace(setting, perturbation_fn_gpu=turns, adversarial_attack=None, probe=None)
     preparer = LocalPreparer(options)

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from testbed.engine.dispatch import Dispatcher, Outcome
 from testbed.engine.plan import Pair, Plan, make_plan
 from testbed.engine.pools import InlinePool, ProcessPool
+from testbed.engine.probe_training import with_heads
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
 from testbed.engine.stored import Outdated
@@ -57,7 +59,8 @@ def run_evaluations(
     `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist only here.
     Lines are added to the file `log`. `outdated` may find fault with a stored result, which is then made again.
     """
-    plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
+    planned = partial(make_plan, registry, store, models, eval_settings, options, overwrite, outdated)
+    plan = with_heads(planned, registry, store, options, devices, quiet)
     report = Report(plan, log=log)
     for note in () if quiet else (*plan.made_again(), *plan.notes, *plan.warned()):
         print(note, file=sys.stderr, flush=True)

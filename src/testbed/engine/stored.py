@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.data import writing
+from testbed.data.samples import Samples
 from testbed.engine.data_changes import DataToday
 from testbed.engine.function_changes import FunctionsToday
+from testbed.entries.model import Model
 from testbed.entries.registry import Registry
+from testbed.models.weights import find_local
 from testbed.options import RunOptions
 from testbed.store.damage import DAMAGED, missing_or_cut, problem_of
 from testbed.store.database import Store
@@ -40,15 +43,50 @@ class Doubts:
         self.data = DataToday(registry, options)
         self.functions = FunctionsToday(registry)
         self._registry, self._store, self._options, self._outdated = registry, store, options, outdated
+        self._digests: dict[Path, str] = {}  # of files of weights, read once for all settings
 
-    def why_again(self, evaluation: Evaluation, origin: Evaluation) -> str:
+    def why_again(self, model: Model, evaluation: Evaluation, origin: Evaluation) -> str:
         """Why a completed result does not do for what is asked; empty where it does."""
         return (
             less_precise(evaluation, self._options)
+            or self._changed_weights(model, origin)
             or (self._outdated(evaluation) if self._outdated else "")
             or _damage(self._store, origin)
+            or self._other_head(origin)
             or self.data.why_again(evaluation, origin, self._store.folder)
         )
+
+    def _changed_weights(self, model: Model, origin: Evaluation) -> str:
+        """Which file of a model that watches its files is another one today. One that is not here says nothing."""
+        if model.weights_paths is None:
+            return ""
+        for name, digest in origin.provenance.weights_files.items():
+            path = model.weights_paths.get(name) or find_local(name)
+            if path is None or not path.is_file():
+                continue
+            if path not in self._digests:
+                self._digests[path] = writing.sha256_of(path)
+            if self._digests[path] != digest:
+                return f"its weights file {name} has changed"
+        return ""
+
+    def _other_head(self, origin: Evaluation) -> str:
+        """Whether the head of a probe was trained anew, or is to be, since a result was made with it."""
+        told = origin.provenance.other.get("probe_head")
+        if not told:
+            return ""
+        from testbed.models.probes import head_facts, head_path  # torch comes with it
+
+        head = head_facts(head_path(Path(self._options.results_folder), origin.model))
+        if head and any(head[name] != told[name] for name in ("sha256", "backbone_sha256")):
+            return "its head was trained anew"
+        setting = self._registry.runnable(told["setting"])
+        samples = self.data.open(setting.dataset) if setting.dataset is not None else None
+        if str(setting.version) != told["version"]:
+            return f"its head was trained on another version of '{setting.name}'"
+        if isinstance(samples, Samples) and samples.fingerprint != told["data"]:
+            return f"its head was trained on other images of '{setting.name}'"
+        return ""
 
     def is_declared(self, evaluation: Evaluation) -> bool:
         return self._registry.eval_setting(evaluation.eval_setting).version == evaluation.version
@@ -94,7 +132,13 @@ class Standing:
 
 
 def standing_of(
-    registry: Registry, store: Store, stored_model: str, options: RunOptions, doubts: Doubts, names: Collection[str]
+    registry: Registry,
+    store: Store,
+    model: Model,
+    stored_model: str,
+    options: RunOptions,
+    doubts: Doubts,
+    names: Collection[str],
 ) -> Standing:
     """What is stored of a model. Results of the settings in `names` are held against today's data and files."""
     stored = find(store, [stored_model], variant=options.variant, version=EVERY, source=OWN)
@@ -103,7 +147,7 @@ def standing_of(
     reasons = {}
     for key, evaluation in completed.items():
         if evaluation.eval_setting in names and doubts.is_declared(evaluation):
-            why = doubts.why_again(evaluation, _origin(evaluation, by_id))
+            why = doubts.why_again(model, evaluation, _origin(evaluation, by_id))
         else:
             why = less_precise(evaluation, options)
         if why:

@@ -24,6 +24,8 @@ _NOT_TEXT = re.compile(
     "\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _GLOB = re.compile(r"[*?\[\]]")
+# Settings that several files may make up, or that have words behind a question mark.
+_MAY_HAVE_GLOBS = re.compile(r"(^|@)(parquet|hf|wds):")
 
 
 def check_text(kind: str, text: object, most: int = MOST_LETTERS) -> str:
@@ -46,8 +48,9 @@ def check_name(kind: str, name: object, most: int | None = None) -> str:
     """
     is_string = isinstance(name, str) and ":" in name
     name = check_text(kind, name, most or (_MOST_OF_A_STRING if is_string else MOST_LETTERS))
-    # Names are also patterns on the command line, so a name must not look like a glob.
-    if name != name.strip() or _GLOB.search(name):
+    # Names are also patterns on the command line, so a name must not look like a glob. One that has to is found by
+    # itself and nothing else (testbed.store.find).
+    if name != name.strip() or (_GLOB.search(name) and not (is_string and _MAY_HAVE_GLOBS.search(name))):
         raise EntryError(f"{kind} {shortened(name)}: a name has no outer spaces and none of * ? [ ]")
     if not is_string and {".", ".."} & set(re.split(r"[/\\]", name)):
         raise EntryError(f"{kind} {shortened(name)}: expected a name, got a path that leads elsewhere (. or ..)")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_WEIGHTS = (".pth", ".pt", ".th", ".bin", ".ckpt", ".safetensors", ".pth.tar", ".onnx")
+_WEIGHTS = (".pth", ".pt", ".th", ".bin", ".ckpt", ".safetensors", ".pth.tar")
 _ARRAYS = (".npy", ".npz")
+_ARCHIVES = (".tar", ".zip")
 # The beginnings of settings by string, with what is to follow.
 _EMPTY = {
     "folder:": "PATH",
@@ -18,6 +19,8 @@ _EMPTY = {
 
 def weights_as_model(name: str) -> str:
     """The error for a file of weights in the place of a model; empty for another name."""
+    if name.lower().endswith(".onnx"):
+        return f"'{name}' is an ONNX file, expected a model: onnx:{name},mean=...,std=... runs it"
     if not name.lower().endswith(_WEIGHTS):
         return ""
     return (
@@ -37,6 +40,11 @@ def path_as_setting(name: str) -> str:
         return f"'{name}' is a CSV file, expected an eval setting: manifest:{name} takes the pictures that it lists"
     if path.suffix.lower() in _ARRAYS:
         return f"'{name}' is a file of arrays, expected an eval setting: array:{name} takes the pictures in it"
+    if path.suffix.lower() == ".parquet":
+        return f"'{name}' is a parquet file, expected an eval setting: parquet:{name} takes the pictures in it"
+    if path.suffix.lower() in _ARCHIVES:
+        kind = path.suffix.lower().removeprefix(".")
+        return f"'{name}' is a {kind} file, expected an eval setting: {kind}:{name} takes the pictures in it"
     if path.is_file():
         return (
             f"'{name}' is a file, expected an eval setting: pictures are given as folder:DIR, manifest:FILE.csv or "

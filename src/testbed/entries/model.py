@@ -6,13 +6,15 @@ Nothing here imports torch: an entry holds functions, and a worker that calls th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.data.labels import timm_wnids
 from testbed.entries.checks import check_count, check_name, checked_indices, checked_tags
 from testbed.entries.functions import argument_names
+from testbed.entries.made_of import Ensemble, Probe
 from testbed.errors import EntryError
 
 if TYPE_CHECKING:
@@ -59,6 +61,17 @@ class Model:
     classes: Sequence[str] | str | None = None  # the wnid of each output, or the name of a class list in timm
     columns: Sequence[int] | None = None  # alternatively: the output of each class of a setting, in its order
     missing_classes: str = "refuse"  # for classes that the model lacks; "never": they are never predicted
+    own_classes: Sequence[str] | int | None = None  # outputs that are no ImageNet classes: their names, or how many
+    input_note: str = ""  # what is assumed of its input: told before a run, and recorded
+    no_classes: str = ""  # why its outputs are no classes at all; such a model gives features and is not scored
+    # The setting whose plain pictures give the statistics of batch normalisation, once the weights are loaded.
+    statistics_from: EvalSetting | None = None
+    # Name in a result's `weights_files` -> where the file is today: one that has changed makes the result outdated.
+    # Names that are not in it are looked for among local weights. None: stored results stand.
+    weights_paths: Mapping[str, Path] | None = None
+    own_weights: bool = True  # whether it is a network that --checkpoint can load a file into
+    opaque: str = ""  # why nobody can look into the network or ask it for gradients
+    made_of: Ensemble | Probe | None = None  # other models, for a string such as ensemble:A+B
     classify_arguments: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,8 +103,9 @@ class Model:
         self._check_classes(owner)
 
     def _check_classes(self, owner: str) -> None:
-        if self.classes is not None and self.columns is not None:
-            raise EntryError(f"{owner}: classes and columns say the same thing; give one of them")
+        given = [word for word in ("classes", "columns", "own_classes") if getattr(self, word) is not None]
+        if len(given) > 1:
+            raise EntryError(f"{owner}: {' and '.join(given)} say the same thing; give one of them")
         if self.missing_classes not in ("refuse", "never"):
             raise EntryError(f"{owner}: missing_classes must be 'refuse' or 'never', got {self.missing_classes!r}")
         if self.columns is not None:
@@ -105,6 +119,14 @@ class Model:
             object.__setattr__(self, "classes", tuple(self.classes))
             if len(set(self.classes)) != len(self.classes):
                 raise EntryError(f"{owner}: classes names a class twice")
+        if isinstance(self.own_classes, int):
+            check_count(owner, "own_classes", self.own_classes)
+        elif self.own_classes is not None:
+            if isinstance(self.own_classes, str) or not self.own_classes:
+                raise EntryError(
+                    f"{owner}: own_classes must name each output or be their number, got {self.own_classes!r}"
+                )
+            object.__setattr__(self, "own_classes", tuple(map(str, self.own_classes)))
 
     def batch_size_for(self, setting: EvalSetting) -> int:
         """The batch size for a setting; smaller for attacks, whose gradients need memory."""

@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from testbed.data.regular import regular
+from testbed.entries import other_input
 from testbed.entries.checks import check_name
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.mistaken import path_as_setting, weights_as_model
@@ -172,11 +173,14 @@ class Registry:
         return told
 
     def model(self, name: str) -> Model:
-        """The entry of that name, or one built from a string such as `timm:resnet50.tv_in1k`."""
+        """The entry of that name, or one built from a string such as `timm:resnet50.tv_in1k` or `resnet50@crop=192`."""
         from testbed.models import strings as model_strings
 
+        base, words = other_input.split(name) if name not in self.models.entries else (name, "")
+        if words:
+            return other_input.prepared(self.model(base), words)
         if name not in self.models.entries and model_strings.is_model_string(name):
-            return model_strings.resolve(name)
+            return model_strings.resolve(name, self)
         return self._get(self.models, name)
 
     def eval_setting(self, name: str) -> EvalSetting:
@@ -199,8 +203,11 @@ class Registry:
 
         names: list[str] = []
         for token in tokens:
-            if token not in self.models.entries and model_strings.is_model_string(token):
-                names += model_strings.expand(token)
+            base, words = other_input.split(token) if token not in self.models.entries else (token, "")
+            if words:
+                names += [other_input.named(name, words) for name in self.expand_models([base])]
+            elif token not in self.models.entries and model_strings.is_model_string(token):
+                names += model_strings.expand(token, self)
             else:
                 names += self._expand(self.models, token)
         return list(dict.fromkeys(names))

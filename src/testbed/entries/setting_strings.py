@@ -24,7 +24,7 @@ from testbed.data import autoeval
 from testbed.data.arrays import ArrayDataset
 from testbed.data.folders import StandardDataset
 from testbed.data.manifests import ManifestDataset
-from testbed.entries import perturbed_strings
+from testbed.entries import packed_strings, perturbed_strings
 from testbed.entries.eval_setting import EvalSetting
 from testbed.errors import EntryError
 from testbed.metrics.aggregates import Aggregate, Mean
@@ -161,6 +161,11 @@ KINDS = {
     "folder": Kind(_folder, _one),
     "manifest": Kind(_manifest, _one),
     "array": Kind(_array, _one),
+    "parquet": Kind(packed_strings.parquet, _one),
+    "hf": Kind(packed_strings.hub),
+    "wds": Kind(packed_strings.shards, _one),
+    "tar": Kind(packed_strings.archive, _one),
+    "zip": Kind(packed_strings.archive, _one),
     "autoeval": Kind(_autoeval, _all_autoeval),
     "rows": Kind(_rows, _all_rows),
     "under": Kind(perturbed_strings.resolve, perturbed_strings.expand, perturbed_strings.aggregate),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,4 +85,21 @@ def softmax(logits: np.ndarray, temperature: float = 1.0) -> Softmax:
         result.probabilities[rows] = p
         result.confidence[rows] = p.max(axis=1)
         result.entropy[rows] = -np.einsum("ij,ij->i", p, log_p)
+    return result
+
+
+def mean_of_models(logits: Sequence[np.ndarray], mean: str = "probabilities") -> np.ndarray:
+    """What several models say of the same rows, as logits in float32.
+
+    The mean of their probabilities, of which the logarithm is given, or the mean of their logits. The first is what
+    deep ensembles average (Lakshminarayanan et al. 2017), the second is a geometric mean of probabilities.
+    """
+    rows, columns = logits[0].shape
+    result = np.empty((rows, columns), dtype=np.float32)
+    for part in row_blocks(rows, columns):
+        if mean == "logits":
+            result[part] = np.mean([one[part].astype(np.float64) for one in logits], axis=0)
+        else:
+            log_p = np.stack([log_softmax(one[part])[0] for one in logits])
+            result[part] = np.logaddexp.reduce(log_p, axis=0) - np.log(len(logits))
     return result

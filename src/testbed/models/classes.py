@@ -44,18 +44,32 @@ def columns_for(model: Model, setting: EvalSetting) -> tuple[int, ...] | None:
     return columns
 
 
-def columns_of_head(head: Head, model: str, setting: EvalSetting, samples: Samples | None) -> tuple[int, ...] | None:
-    """The output of each class of the setting, for a network whose outputs come from a checkpoint.
+def own_head(model: Model) -> Head | None:
+    """The outputs of a model that declares classes of its own; None for all others."""
+    if model.own_classes is None:
+        return None
+    if isinstance(model.own_classes, int):
+        return Head(model.own_classes, origin="entry")
+    return Head(len(model.own_classes), tuple(model.own_classes), "entry")
 
-    The class of an output is the one that the checkpoint names. Where it names none, outputs follow the sorted names of
-    the class folders, as torchvision's ImageFolder numbers them in training. None means all outputs in their own order.
+
+def columns_of_head(head: Head, model: str, setting: EvalSetting, samples: Samples | None) -> tuple[int, ...] | None:
+    """The output of each class of the setting, for a network with classes of its own.
+
+    The class of an output is the one that the checkpoint or the entry names. Where none is named, outputs follow the
+    sorted names of the class folders, as torchvision's ImageFolder numbers them in training. None means all outputs in
+    their own order.
     """
+    folders: Mapping[str, int] = {} if samples is None else samples.class_folders
+    owner = f"model '{model}' has {head.outputs} classes from its {head.origin}"
+    numbers = setting.class_sublist is not None or not folders
+    if head.origin == "entry" and numbers and samples is not None and samples.label_space == "imagenet":
+        named = f" ({some_of(list(head.classes))})" if head.classes else ""
+        raise ModelError(f"{owner}{named}, but the labels of '{setting.name}' are classes of ImageNet")
     if setting.class_sublist is not None:
         return tuple(setting.class_sublist)
-    folders: Mapping[str, int] = {} if samples is None else samples.class_folders
     if not folders or samples is None or samples.num_classes is None:
         return None  # labels that are numbers are outputs
-    owner = f"model '{model}' has {head.outputs} classes from its checkpoint"
     if len(folders) != head.outputs:
         raise ModelError(
             f"{owner}, but '{setting.name}' has {len(folders)} class folders: expected one for each class, or folders "

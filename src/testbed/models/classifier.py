@@ -14,10 +14,12 @@ from torch import nn
 from testbed.data.samples import UNKNOWN, Samples
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.functions import call_by_name, exits_refused
+from testbed.entries.made_of import Probe
 from testbed.entries.model import Model, StandardNormalization
 from testbed.entries.registry import registry_folders
 from testbed.errors import ModelError, TestbedError
-from testbed.models.classes import columns_for, columns_of_head
+from testbed.models.classes import columns_for, columns_of_head, own_head
+from testbed.models.probes import with_head
 from testbed.models.weights import (
     WEIGHTS_VARIABLE,
     Head,
@@ -46,13 +48,16 @@ class LoadedModel:
         self.amp = _AMP[options.amp] if options.amp else None
         self.seed = options.seed
         with noting_files() as self.weights_files:
-            self.network, self.head = _load(entry, options)
+            self.network, self.head, self.probe_head = _load(entry, options)
         wanted = self.device.type == "cpu" if options.channels_last is None else options.channels_last
         self.channels_last = wanted and _convolves(self.network)  # to others the layout means nothing
         if isinstance(self.network, nn.Module):
             self.network = self.network.eval().to(self.device)
             if self.channels_last:
                 self.network = self.network.to(memory_format=torch.channels_last)
+        self.recorded: dict[str, Any] = dict(getattr(self.network, "recorded_facts", {}))
+        if (warning := getattr(self.network, "recorded_warning", "")) != "":
+            self.recorded["warning"] = warning
         # Before torch.compile, whose wrapper renames the tensors.
         self.weights_sha256 = state_sha256(self.network)
         self._sizes: dict[str, int] = {}  # setting -> the batch size in use, where it is not the one to begin with
@@ -97,9 +102,14 @@ class LoadedModel:
             "dtype": str(self.amp or torch.float32).removeprefix("torch."),
             "model_transform": repr(self.entry.transform),
             "normalization": repr(self.entry.normalization),
+            "input_note": self.entry.input_note or None,
             "torch_threads": torch.get_num_threads(),
             "channels_last": self.channels_last,
-            "head": None if self.head is None else f"{self.head.outputs} outputs, from the checkpoint",
+            "head": None
+            if self.head is None or self.probe_head
+            else f"{self.head.outputs} outputs, from the {self.head.origin}",
+            **({"probe_head": self.probe_head} if self.probe_head else {}),
+            **self.recorded,
         }
 
 
@@ -107,8 +117,17 @@ def _convolves(network: Any) -> bool:
     return isinstance(network, nn.Module) and any(isinstance(part, nn.Conv2d) for part in network.modules())
 
 
-def _load(entry: Model, options: RunOptions) -> tuple[Any, Head | None]:
-    """The entry's network with its weights, or with those of the checkpoint and its outputs, if these are others."""
+def load_network(entry: Model, options: RunOptions) -> tuple[Any, Head | None]:
+    """The entry's network with its weights and, if they are not ImageNet's 1000, its outputs."""
+    network, head, _ = _load(entry, options)
+    return network, head
+
+
+def _load(entry: Model, options: RunOptions) -> tuple[Any, Head | None, dict[str, str]]:
+    """The entry's network with its weights, or with those of the checkpoint and its outputs, if these are others.
+
+    With it how the head of a probe was made.
+    """
     checkpoint = options.checkpoint or entry.checkpoint
     path = Path(checkpoint).expanduser() if checkpoint else None
     absent: list[str] = []
@@ -122,7 +141,11 @@ def _load(entry: Model, options: RunOptions) -> tuple[Any, Head | None]:
             # A loader that uses `with_weights` has loaded the checkpoint itself; any other has loaded its own weights.
             if override is not None and not override.loaded:
                 network = load_checkpoint(network, override.path)
-        return network, override.head if override is not None else None
+        if isinstance(entry.made_of, Probe):
+            return with_head(network, entry.name, entry.feature_layer, Path(options.results_folder))
+        # A network that is made of others has the outputs of their checkpoints.
+        head = override.head if override is not None else getattr(network, "recorded_head", None)
+        return network, head or own_head(entry), {}
     except TestbedError as error:
         how = hint(entry.name, registry_folders(options.registry)) if isinstance(error, MissingWeights) else ""
         raise ModelError(f"model '{entry.name}' cannot be loaded: {error}{how}") from error

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from testbed.errors import ModelError
-from testbed.models.classifier import LoadedModel
 
 _HEADS = (nn.Linear, nn.Conv2d)
 
@@ -19,14 +18,16 @@ class FeatureWatch:
     """Records the penultimate features of a forward pass, one row per image.
 
     They are the output of the entry's `feature_layer` or, without one, the input of the last linear or convolutional
-    layer that runs. Maps are averaged over positions, and sequences over tokens.
+    layer that runs. A network without classes, as timm's self-supervised ones are, gives features itself. Maps are
+    averaged over positions, and sequences over tokens.
     """
 
-    def __init__(self, loaded: LoadedModel) -> None:
-        self._name = loaded.entry.name
+    def __init__(self, network: Any, name: str, layer: str | None) -> None:
+        self._name = name
         # A compiled module keeps the network, under its own layer names, as _orig_mod.
-        self._network = getattr(loaded.network, "_orig_mod", loaded.network)
-        self._layer = loaded.entry.feature_layer
+        self._network = getattr(network, "_orig_mod", network)
+        headless = isinstance(self._network, nn.Module) and getattr(self._network, "num_classes", None) == 0
+        self._layer = "" if layer is None and headless else layer  # "" is the network itself
         self._seen: Any = None
         layers = dict(self._network.named_modules()) if isinstance(self._network, nn.Module) else {}
         if self._layer is not None and self._layer not in layers:

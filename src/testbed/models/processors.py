@@ -6,11 +6,12 @@ They are recognised by attributes and class names, so that neither torchvision n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.data.transforms import StandardTransform
 from testbed.entries.model import StandardNormalization
+from testbed.errors import ModelError
 
 Size = int | tuple[int, int] | None
 
@@ -39,28 +40,70 @@ def read_processor(processor: Any) -> Preprocessing | None:
 
 
 def _hugging_face(processor: Any) -> Preprocessing | None:
-    # StandardNormalization is for pixels from 0 to 1, so a processor with another scale cannot be expressed.
-    if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-6:
+    """transformers resizes, crops, flips the channels, scales and normalises, each unless it is switched off."""
+    sizes = _sizes(processor)
+    if sizes is None:
         return None
-    resize = _size(getattr(processor, "size", None)) if getattr(processor, "do_resize", True) else None
+    transform = _transform(*sizes, getattr(processor, "resample", None))
+    # Its centre crop begins at (side - crop) // 2.
+    transform = replace(transform, crop_rounding="down") if sizes[1] else transform
+    return Preprocessing(transform, read_normalization(processor))
+
+
+def read_normalization(processor: Any) -> StandardNormalization | None:
+    """What a processor of transformers does to pixels from 0 to 1 after all resizing; None where it leaves them."""
+    mean, std = _three(processor.image_mean), _three(processor.image_std)
+    if not getattr(processor, "do_normalize", True):
+        mean, std = [0.0] * 3, [1.0] * 3
+    elif getattr(processor, "include_top", False):
+        std = [v * v for v in std]  # EfficientNet's is divided by once more before its head
+    # Its pixels are scale * x + offset for x from 0 to 1.
+    scale, offset = 255.0, 0.0
+    if getattr(processor, "do_rescale", True):
+        scale *= getattr(processor, "rescale_factor", 1 / 255)
+        offset = -1.0 if getattr(processor, "rescale_offset", False) else 0.0
+    flips = getattr(processor, "do_flip_channel_order", False)
+    mean, std = [_rounded((v - offset) / scale) for v in mean], [_rounded(v / scale) for v in std]
+    if (mean, std, flips) == ([0.0] * 3, [1.0] * 3, False):
+        return None
+    return StandardNormalization(mean, std, "BGR" if flips else "RGB")
+
+
+def _sizes(processor: Any) -> tuple[Size, Size] | None:
+    """(resize, crop) of a processor of transformers; None if it resizes in yet another way, or not at all."""
+    size = getattr(processor, "size", None)
+    if any(_part(size, name) for name in ("longest_edge", "max_height", "max_width")):
+        return None
+    resize = _size(size) if getattr(processor, "do_resize", True) else None
     # Checkpoints without these keys (the first DeiT ones) do not crop.
-    crops = getattr(processor, "do_center_crop", False)
-    crop = _size(getattr(processor, "crop_size", None)) if crops else None
-    portion = getattr(processor, "crop_pct", None)
-    if portion is not None:
-        if not isinstance(resize, int) or getattr(processor, "crop_size", None) is not None:
-            return None  # PoolFormer's processor, which resizes in another way
-        resize, crop = _convnext_sizes(resize, portion)
-    if resize is None and crop is None:
-        return None
-    normalises = getattr(processor, "do_normalize", True)
-    transform = _transform(resize, crop, getattr(processor, "resample", None))
-    return Preprocessing(transform, _normalization(processor.image_mean, processor.image_std) if normalises else None)
+    crop = _size(getattr(processor, "crop_size", None)) if getattr(processor, "do_center_crop", False) else None
+    portion, kind = getattr(processor, "crop_pct", None), type(processor).__name__.lower()
+    if resize is not None and portion is not None:
+        if kind.startswith("poolformer"):
+            sides = resize if isinstance(resize, tuple) else (resize, resize)
+            scaled = tuple(int(side / portion) for side in sides)
+            resize = scaled[0] if scaled[0] == scaled[1] else (scaled[0], scaled[1])
+        elif isinstance(resize, int) and getattr(processor, "crop_size", None) is None:
+            resize, crop = _convnext_sizes(resize, portion)
+        else:
+            return None
+    if kind.startswith("levit") and isinstance(resize, int):
+        resize = int(256 / 224 * resize)
+    return None if resize is None and crop is None else (resize, crop)
 
 
 def _convnext_sizes(size: int, portion: float) -> tuple[Size, Size]:
     """(resize, crop) of ConvNextImageProcessor: it crops `portion` for sizes below 384 pixels, else it squashes."""
     return (int(size / portion), size) if size < 384 else ((size, size), None)
+
+
+def _three(given: Any) -> list[float]:
+    return [float(v) for v in given] if isinstance(given, list | tuple) else [float(given)] * 3
+
+
+def _rounded(value: float) -> float:
+    """Without the digits that scaling by 255 and back has left."""
+    return float(f"{value:.12g}")
 
 
 def _pipeline(steps: Sequence[Any]) -> Preprocessing | None:
@@ -118,4 +161,9 @@ def _interpolation(given: Any) -> str:
         return value
     from PIL import Image
 
-    return Image.Resampling(int(value)).name.lower()
+    try:
+        return Image.Resampling(int(value)).name.lower()
+    except ValueError as error:
+        raise ModelError(
+            f"processor: expected resample from 0 to 5, as PIL numbers its filters, got {value!r}"
+        ) from error

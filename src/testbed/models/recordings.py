@@ -19,7 +19,8 @@ class Recordings:
     """Calls the classifier and returns its logits with the arrays that the run asks for."""
 
     def __init__(self, loaded: LoadedModel, options: RunOptions) -> None:
-        self._watch = FeatureWatch(loaded) if options.arrays else None
+        network, entry = loaded.network, loaded.entry
+        self._watch = FeatureWatch(network, entry.name, entry.feature_layer) if options.arrays else None
         self._head: RotationHead | None = None
         if "rotation" in options.arrays:
             path = head_path(Path(options.results_folder), stored_model_name(loaded.entry.name, options.checkpoint))

@@ -18,6 +18,7 @@ from testbed.data.rows import Rows
 from testbed.data.writing import safe_name, sha256_of, write_aside
 from testbed.errors import StoreError
 
+_TRIES_TO_REMOVE = 5  # a folder in which somebody still writes cannot be removed at that moment
 # What numpy and zipfile raise for a file that is missing, torn or something else: flipped bytes may look like an
 # unknown compression, an encrypted file or an array of any shape.
 UNREADABLE = (
@@ -217,7 +218,11 @@ def remove_logits(folder: Path, relative: str) -> None:
     for extra in path.parent.glob(f"{path.stem}~*.npy"):
         extra.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
-    shutil.rmtree(parts_folder(path), ignore_errors=True)
+    parts = parts_folder(path)
+    for _ in range(_TRIES_TO_REMOVE):
+        shutil.rmtree(parts, ignore_errors=True)
+        if not parts.exists():
+            return
 
 
 def remove_all_logits(folder: Path, paths: Iterable[str]) -> None:

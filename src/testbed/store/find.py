@@ -219,9 +219,10 @@ def _named(connection: sa.Connection, view: sa.TableClause, words: _Words) -> li
         if patterns is None:
             continue
         if any(c in p for p in patterns for c in "*?[") or len(patterns) > _IN_ONE_QUERY:
-            # Globs are matched here: databases differ in theirs.
-            known = connection.execute(sa.select(table.c.name).distinct()).scalars()
-            patterns = [name for name in known if matches(name, patterns)]
+            # Globs are matched here: databases differ in theirs. A glob that is a name means that name alone.
+            known = set(connection.execute(sa.select(table.c.name).distinct()).scalars())
+            globs = [p for p in patterns if p not in known]
+            patterns = [name for name in known if name in patterns or matches(name, globs)]
         conditions.append(column == patterns[0] if len(patterns) == 1 else column.in_(patterns))
     return conditions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from testbed.entries.model import Model
 from testbed.entries.registry import Registry
 from testbed.errors import DataError, EntryError, StoreError
 from testbed.metrics.accuracy import FULL_PREDICTION
+from testbed.metrics.answers import ANSWERS, decided_by_answers
 from testbed.metrics.estimate import Estimate, as_number
 from testbed.stats.intervals import bootstrap_rows
 from testbed.store import files
@@ -56,6 +58,12 @@ def outputs_in(folder: Path, logits_path: str, samples_path: str, bad_rows: Sequ
     return outputs.take(np.setdiff1d(np.arange(len(outputs)), np.asarray(bad_rows, dtype=np.int64)))
 
 
+def refuse_answers(outputs: Outputs, owner: str) -> None:
+    """Raise a StoreError where logits were made of answers alone, for readers that look at probabilities."""
+    if ANSWERS in outputs.extras:
+        raise StoreError(f"{owner} has answers without probabilities: nothing but accuracy can be measured of them")
+
+
 def derive(parent: Outputs, setting: EvalSetting) -> Outputs:
     """The rows and columns of the parent's outputs that `setting` takes, without a forward pass."""
     if setting.class_sublist is not None and max(setting.class_sublist) >= parent.columns:
@@ -89,7 +97,20 @@ def _prediction_among_all(logits: np.ndarray, class_sublist: Sequence[int]) -> n
 
 
 def measure(setting: EvalSetting, model: Model | None, outputs: Outputs) -> dict[str, Estimate]:
-    """What the setting's metrics_fn says, each number with an interval where one can be had."""
+    """What the setting's metrics_fn says, each number with an interval where one can be had.
+
+    Of answers without probabilities, the numbers that the answers decide.
+    """
+    if ANSWERS in outputs.extras:
+        return decided_by_answers(
+            lambda logits: _measured(setting, model, replace(outputs, logits=logits)),
+            outputs.logits,
+            outputs.extras[ANSWERS],
+        )[0]
+    return _measured(setting, model, outputs)
+
+
+def _measured(setting: EvalSetting, model: Model | None, outputs: Outputs) -> dict[str, Estimate]:
     numbers = _call(setting, model, outputs)
     bare = [name for name, value in numbers.items() if not isinstance(value, Estimate)]
     intervals = _resampled_intervals(setting, model, outputs, bare) if bare else {}

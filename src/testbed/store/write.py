@@ -1,6 +1,7 @@
 """Writing whole results: outputs that were computed elsewhere become a completed evaluation in one step.
 
-A run writes chunk by chunk (engine/recording.py). Imports, of logits and of decisions alike, come through here.
+A run writes chunk by chunk (engine/recording.py). Imports, of logits and of decisions alike, come through here, and
+ensembles.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def write_outputs(
     )
     ids = store.ensure_model(model), store.ensure_eval_setting(name, version)
     claim = store.claim(*ids, variant, work, resumable=False)
+    if claim.abandoned:
+        files.remove_logits(store.folder, claim.abandoned)
     digests = {}
     for array_name, array in {"logits": outputs.logits, **outputs.extras}.items():
         path = files.array_path(store.folder / str(claim.logits_path), array_name)

@@ -12,6 +12,7 @@ import numpy as np
 from testbed.entries.registry import Registry
 from testbed.errors import DamagedError, StoreError, TestbedError, UnknownName, near_or_some
 from testbed.metrics.accuracy import right_or_wrong
+from testbed.metrics.answers import ANSWERS
 from testbed.metrics.estimate import Estimate
 from testbed.stats.combined import PerImage
 from testbed.store.database import Store
@@ -56,8 +57,9 @@ class StoredGroup:
         return self.metrics(setting).get(metric)
 
     def logits(self, setting: str) -> np.ndarray | None:
+        """The logits; None if the setting is not stored, or has answers alone, which tell no score from another."""
         outputs = self.samples(setting)
-        return None if outputs is None else outputs.logits
+        return None if outputs is None or ANSWERS in outputs.extras else outputs.logits
 
     def samples(self, setting: str) -> Outputs | None:
         """The stored rows with their ids, targets and logits; None if the setting is not stored."""

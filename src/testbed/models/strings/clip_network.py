@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from testbed.models.user_cache import keep, user_cache
+from testbed.data.user_cache import keep, user_cache
 from testbed.models.weights import state_sha256
 from testbed.models.zero_shot import Prompts
 

@@ -19,9 +19,13 @@ class _Input:
     normalization: StandardNormalization
 
 
-# torch.hub has no input configuration: the usual one of ImageNet classifiers is assumed, and recorded.
+# torch.hub has no input configuration: the usual one of ImageNet classifiers is assumed, told and recorded.
 _USUAL = _Input(
     StandardTransform(256, 224), StandardNormalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+)
+_ASSUMED = (
+    "torch.hub does not say what pictures it takes; assumed is resize=256,crop=224,interpolation=bilinear,"
+    "mean=0.485,0.456,0.406,std=0.229,0.224,0.225: --transform says otherwise"
 )
 # Repositories whose models take other pictures, by the beginning of a model's name; from their training logs.
 _OTHERS = {
@@ -60,6 +64,7 @@ def resolve(name: str, rest: str) -> Model:
         eval_batch_size=64,
         arch=entry,
         tags=("hub",),
+        input_note=_ASSUMED if prepared is _USUAL else "",
     )
 
 

@@ -15,8 +15,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from testbed.data.user_cache import keep, user_cache
 from testbed.errors import UnknownName
-from testbed.models.user_cache import keep, user_cache
 
 SHIPPED = Path(__file__).with_name("listed")
 # Kind of model string -> the name of its package for pip.

@@ -14,10 +14,11 @@ _NAMES = ("class_to_idx", "classes", "class_names", "idx_to_class")
 
 @dataclass(frozen=True)
 class Head:
-    """The outputs that a network has from a checkpoint and not from its entry."""
+    """The outputs of a network whose classes are its own."""
 
     outputs: int
-    classes: tuple[str, ...] = ()  # the class of each output, where the checkpoint tells
+    classes: tuple[str, ...] = ()  # the class of each output, where the checkpoint or the entry tells
+    origin: str = "checkpoint"  # or "entry"
 
 
 def take_head(network: Any, state: State, content: Any) -> Head | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.data.network import hub_without_network
 from testbed.errors import ModelError, TestbedError
 from testbed.models.weights.checkpoints import load_state, read_tensors, unwrapped
 from testbed.models.weights.heads import Head, take_head
@@ -19,7 +20,6 @@ from testbed.models.weights.places import SUFFIXES, WEIGHTS_VARIABLE, MissingWei
 
 # torch.hub ends file names with the first digits of the sha256. A date such as 20240131 is not taken for a hash.
 _HASHED_NAME = re.compile(r".*-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})(?:\.\w+)+")
-_PATIENCE_S = 5  # for the Hugging Face Hub to answer
 
 _OTHER_NETWORK = (
     "; only the number of outputs may differ. Name the architecture it was trained with, or build the network as in "
@@ -107,39 +107,6 @@ def _fetched(local_names: Sequence[str], fallback: Callable[[], Any] | None) -> 
     )
 
 
-@contextmanager
-def hub_without_network() -> Iterator[None]:
-    """Where the Hugging Face Hub cannot be reached, its client takes stored files or fails at once inside the block.
-
-    By itself it tries every address five times, for minutes.
-    """
-    hub = sys.modules.get("huggingface_hub")  # timm and open_clip have imported it
-    if hub is None or hub.constants.HF_HUB_OFFLINE or _reachable(str(hub.constants.ENDPOINT)):
-        yield
-        return
-    hub.constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        hub.constants.HF_HUB_OFFLINE = False
-
-
-def _reachable(address: str) -> bool:
-    """Whether a connection can be made; taken for granted behind a proxy, which alone may know the name."""
-    import socket
-    from urllib.parse import urlsplit
-    from urllib.request import getproxies
-
-    parts = urlsplit(address)
-    if parts.scheme in getproxies() or "all" in getproxies():
-        return True
-    try:
-        socket.create_connection((str(parts.hostname), parts.port or 443), timeout=_PATIENCE_S).close()
-        return True
-    except OSError:
-        return False
-
-
 def bytes_of(name: str) -> bytes:
     """The content of the local weights file of that name, for a loader that reads it in its own way."""
     override = _override.get()
@@ -202,15 +169,22 @@ def load_checkpoint(network: Any, path: Path, by_position: bool = False) -> Any:
     return load_state(network, state, str(path))
 
 
-def _note(path: Path) -> None:
-    """Record the file for the provenance, and refuse it if its sha256 is not the one in its name."""
+def note_file(path: Path, name: str = "") -> str:
+    """Record a file that is loaded for the provenance, under its own name or another; returns its sha256."""
     from testbed.data.fetch import digest_of
 
     if not path.is_file():
         raise ModelError(f"checkpoint {path} does not exist")
     digest, noted = digest_of(path), _noted.get()
-    if noted is not None:
-        noted[path.name] = digest
+    if noted is not None:  # two files of one name in two folders are two files
+        name = name or path.name
+        noted[str(path) if name in noted else name] = digest
+    return digest
+
+
+def _note(path: Path) -> None:
+    """Record the file for the provenance, and refuse it if its sha256 is not the one in its name."""
+    digest = note_file(path)
     promised = _HASHED_NAME.fullmatch(path.name)
     if not promised or digest.startswith(promised[1]):
         return

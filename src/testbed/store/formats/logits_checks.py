@@ -7,6 +7,7 @@ a setting that is unknown here the manifest tells the rest, and then its accurac
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,12 +90,20 @@ def _fitting(item: Item, arrays: dict[str, np.ndarray]) -> Outputs:
 
 
 @dataclass(frozen=True)
+class _Known:
+    """Rows of a setting: the labels of each image, and how often it stands at each place of the dataset."""
+
+    labels: Mapping[str, set[int]]
+    places: Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
 class Expected:
     """What is known here of an item's setting; `setting` is None where the registry has no such one of its version."""
 
     setting: EvalSetting | None = None
-    labels: Mapping[str, set[int]] | None = None  # of each image: from the data, else from results that are stored
-    whole: bool = False  # whether all images of the setting are among the labels
+    rows: _Known | None = None  # from the data, else from results that are stored
+    whole: bool = False  # whether these are all rows of the setting
     n_images: int | None = None
     columns: int | None = None  # of the logits
 
@@ -114,7 +123,7 @@ def expected_of(store: Store, registry: Registry, item: Item, data_roots: Sequen
         )
     if setting is None or item.version < setting.version:
         _refuse_to_hide(store, item)
-        return Expected(labels=_stored_labels(store, item))
+        return Expected(rows=_stored_rows(store, item))
     runnable = registry.runnable(setting.name)
     columns = None if runnable.class_sublist is None else len(runnable.class_sublist)
     # The data of a string such as folder:PATH is not looked at: a stranger's path may lead anywhere.
@@ -124,11 +133,11 @@ def expected_of(store: Store, registry: Registry, item: Item, data_roots: Sequen
             rows = runnable.rows(samples, item.limit)
             if columns is None and setting.targets_are == COLUMNS:
                 columns = samples.num_classes
-            return Expected(setting, _labels(rows), True, len(rows), columns)
+            return Expected(setting, _known([rows]), True, len(rows), columns)
         except Exception:  # the data is not here, or not whole: it cannot be compared with
             pass
     size = setting.size if setting.size is None or item.limit is None else min(item.limit, setting.size)
-    return Expected(setting, _stored_labels(store, item), False, size, columns)
+    return Expected(setting, _stored_rows(store, item), False, size, columns)
 
 
 def _known_setting(registry: Registry, name: str) -> EvalSetting | None:
@@ -149,23 +158,23 @@ def _refuse_to_hide(store: Store, item: Item) -> None:
         )
 
 
-def _stored_labels(store: Store, item: Item) -> Mapping[str, set[int]] | None:
-    """The labels of the setting's images, as results of it that were computed here have them; None without any."""
+def _stored_rows(store: Store, item: Item) -> _Known | None:
+    """The setting's rows, as far as results of it that were computed here have them; None without any."""
     stored = find(store, None, [item.eval_setting], EVERY, item.version, OWN)
     # A derived result lists the images of its parent, with the parent's labels.
     paths = {e.samples_path for e in stored if e.logits_path and e.samples_path and not e.imported}
-    labels: dict[str, set[int]] = {}
-    for path in sorted(paths):
-        for id_, targets in _labels(files.load_rows(store.folder / path)).items():
-            labels.setdefault(id_, set()).update(targets)
-    return labels or None
+    return _known([files.load_rows(store.folder / path) for path in sorted(paths)]) if paths else None
 
 
-def _labels(rows: Rows) -> dict[str, set[int]]:
+def _known(lists: Sequence[Rows]) -> _Known:
     labels: dict[str, set[int]] = {}
-    for id_, target in zip(rows.ids.tolist(), rows.targets.tolist(), strict=True):
-        labels.setdefault(id_, set()).add(target)
-    return labels
+    places: Counter[tuple[str, int]] = Counter()
+    for rows in lists:
+        ids = rows.ids.tolist()
+        for id_, target in zip(ids, rows.targets.tolist(), strict=True):
+            labels.setdefault(id_, set()).add(target)
+        places |= Counter(zip(ids, rows.indices.tolist(), strict=True))  # a limited run has some of the whole one's
+    return _Known(labels, places)
 
 
 def check_outputs(item: Item, outputs: Outputs, expected: Expected, override: bool) -> str:
@@ -177,7 +186,7 @@ def check_outputs(item: Item, outputs: Outputs, expected: Expected, override: bo
     _check_columns(item, outputs, expected)
     if expected.decisions:
         return ""
-    _check_labels(item, outputs, expected)
+    _check_rows(item, outputs, expected)
     n = len(outputs) + item.n_bad
     if expected.n_images is None and item.limit is not None and n > item.limit:
         raise StoreError(f"{item.label}: expected at most {item.limit} images of {item.variant}, got {n}")
@@ -209,18 +218,31 @@ def _check_columns(item: Item, outputs: Outputs, expected: Expected) -> None:
         raise StoreError(f"{item.label}: expected labels from 0 to {columns - 1}, got {outputs.targets.max()}")
 
 
-def _check_labels(item: Item, outputs: Outputs, expected: Expected) -> None:
-    if expected.labels is None:
+def _check_rows(item: Item, outputs: Outputs, expected: Expected) -> None:
+    """Every row is one of the setting's. Classes and rows of other settings are read from it by its place."""
+    if expected.rows is None:
         return
-    for row, (id_, target) in enumerate(zip(outputs.ids.tolist(), outputs.targets.tolist(), strict=True)):
-        known = expected.labels.get(id_)
-        if known is None and expected.whole:
-            raise StoreError(f"{item.label}: expected images of the setting, got {_id(outputs, row)}, which it has not")
-        if known is not None and target not in known:
-            label = min(known)
+    counted: Counter[tuple[str, int]] = Counter()
+    images = zip(outputs.ids.tolist(), outputs.targets.tolist(), outputs.rows.indices.tolist(), strict=True)
+    for row, (id_, target, index) in enumerate(images):
+        labels = expected.rows.labels.get(id_)
+        if labels is None:
+            if expected.whole:
+                who = _id(outputs, row)
+                raise StoreError(f"{item.label}: expected images of the setting, got {who}, which it has not")
+            continue
+        if target not in labels:
+            label = min(labels)
             raise StoreError(
                 f"{item.label}: expected label {label} of {_id(outputs, row)}, as it is here, got {target}"
             )
+        counted[id_, index] += 1
+        often = expected.rows.places.get((id_, index), 0)
+        if often == 0:
+            right = min(place for known, place in expected.rows.places if known == id_)
+            raise StoreError(f"{item.label}: expected index {right} of {_id(outputs, row)}, as it is here, got {index}")
+        if counted[id_, index] > often:
+            raise StoreError(f"{item.label}: expected {_id(outputs, row)} {often} time(s), as here, got it more often")
 
 
 def _id(outputs: Outputs, row: int) -> str:

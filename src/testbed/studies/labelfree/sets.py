@@ -15,7 +15,7 @@ from testbed.errors import StoreError, UnknownName, near_names, near_or_some
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Provenance
 from testbed.store.find import evaluation_by_id, find, meant_variant
-from testbed.store.measuring import outputs_of
+from testbed.store.measuring import outputs_of, refuse_answers
 from testbed.store.names import model_names
 from testbed.store.outputs import Outputs
 from testbed.studies.labelfree.outputs import LabelFreeError, checked
@@ -125,7 +125,9 @@ class StoredModel:
         return f" with {self.variant}" if self.variant else ""
 
     def outputs(self, wanted: StoredSet) -> Outputs:
-        return checked(outputs_of(self._store, self._registry, wanted.evaluation))
+        outputs = outputs_of(self._store, self._registry, wanted.evaluation)
+        refuse_answers(outputs, wanted.evaluation.label)
+        return checked(outputs)
 
     def records(self, wanted: StoredSet) -> frozenset[str]:
         """Which arrays lie beside the set's logits."""

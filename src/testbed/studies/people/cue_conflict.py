@@ -123,9 +123,9 @@ class CueConflictEvaluator:
         return results
 
     def _outputs(self) -> Outputs:
+        from testbed.engine.batch_norm import load_model
         from testbed.engine.checks import absent_categories, unusable_names
         from testbed.engine.predict import predict_all
-        from testbed.models.classifier import LoadedModel
         from testbed.options import RunOptions
 
         assert self._setting.dataset is not None
@@ -139,7 +139,7 @@ class CueConflictEvaluator:
         if doubts:
             warnings.warn(f"{self._setting.dataset.describe()}: {'; '.join(doubts)}", stacklevel=3)
         options = RunOptions(cache_gb=0, workers=self._workers)
-        return predict_all(LoadedModel(self._model, self._device, options), self._setting, options)
+        return predict_all(load_model(self._model, self._device, options), self._setting, options)
 
     def _results(self, metrics: dict[str, Estimate]) -> dict[str, Any]:
         bias = metrics["shape_bias"]

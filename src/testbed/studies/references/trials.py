@@ -114,9 +114,9 @@ def run(
     trial: Trial, indices: np.ndarray, checkpoint: str | None, roots: Sequence[Path], devices: Sequence[str] | None
 ) -> Outputs:
     """The outputs of a trial on these images of the dataset, computed by the same code as every evaluation."""
+    from testbed.engine.batch_norm import load_model
     from testbed.engine.devices import chosen_devices
     from testbed.engine.predict import predict_all
-    from testbed.models.classifier import LoadedModel
     from testbed.options import RunOptions
 
     chosen = [int(i) for i in indices]
@@ -126,4 +126,4 @@ def run(
     )
     options = RunOptions(data_roots=tuple(map(str, roots)), cache_gb=0, checkpoint=checkpoint)
     device = next(iter(devices or chosen_devices()))
-    return predict_all(LoadedModel(trial.model, device, options), setting, options)
+    return predict_all(load_model(trial.model, device, options), setting, options)

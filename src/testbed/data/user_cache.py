@@ -21,3 +21,19 @@ def keep(path: Path, content: bytes) -> None:
         aside.replace(path)
     except OSError:
         pass
+
+
+def keep_first(path: Path, content: bytes) -> bytes:
+    """Write a cache file unless another process has done so already; returns the content that stands for all."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_bytes(content)
+        os.link(aside, path)  # unlike a rename it fails where the file is there
+    except FileExistsError:
+        return path.read_bytes()
+    except OSError:
+        return content
+    finally:
+        aside.unlink(missing_ok=True)
+    return content
