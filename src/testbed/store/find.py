@@ -303,8 +303,8 @@ def published_in_words(store: Store) -> str:
     models = sa.func.count(sa.distinct(view.c.model))
     query = sa.select(view.c.source, models).where(view.c.source != OWN).group_by(view.c.source)
     with store.reading() as connection:
-        found = sorted(connection.execute(query.order_by(view.c.source)).all())
-    told = ", ".join(f"{source} ({counted(n, 'model')})" for source, n in found)
+        counts = sorted(connection.execute(query.order_by(view.c.source)).all())
+    told = ", ".join(f"{source} ({counted(n, 'model')})" for source, n in counts)
     return f"; published results: {told}" if told else ""
 
 
