@@ -97,7 +97,7 @@ def color_of(i: int) -> str:
 def head(figure: Figure, title: str, notes: Sequence[str] = (), variant: str = "") -> None:
     """The title, and in smaller letters what is drawn; partial results are told."""
     width = figure.get_figwidth()
-    lines = [line for note in (*notes, *variant_notes(variant)) for line in wrapped(note, int(width * 17))]
+    lines = [line for note in (*notes, *variant_notes(variant)) for line in wrapped(note, int(width * 16))]
     room = 0.2 + 0.16 * len(lines)  # inches
     height = figure.get_figheight()
     # The layout engine knows no text outside the axes, so its room is taken from the rectangle.

@@ -17,7 +17,7 @@ from _settings import SEVERITY
 
 from testbed.commands.options import registry_option
 from testbed.entries.registry import Registry, load_registry
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, counted
 from testbed.metrics import corruption_error
 from testbed.metrics.aggregates import Combinations, CorruptionSummary
 from testbed.metrics.estimate import Estimate
@@ -137,7 +137,7 @@ def curves(
     bands = f"{100 * results.confidence:g} % intervals" if each else "the middle 80 % of its models, of 3 or more"
     summary = "a curve each" if each else "a curve for the mean of each type, of the models that have all severities"
     n = counts(results.n[:, places])
-    note = f"{len(results.points)} models, {n} images each; {summary}; bands: {bands}."
+    note = f"{counted(len(results.points), 'model')}, {n} images each; {summary}; bands: {bands}."
     what = "Accuracy" if results.is_accuracy else results.metric
     head(panels.figure, title or f"{what} by severity: {base}", [note], results.variant)
     return panels.figure

@@ -66,7 +66,8 @@ def main(
         f"{model}, {eval_setting}; {outputs.ids[row]}. {share:.2f} % of the pixels are salient; "
         f"{len(curve.deleted)} points. CAUC: lower is better; CDROP: higher is better."
     ]
-    head(figure, title or f"{curve.positive_name} rather than {curve.contrast_name}", notes, evaluation.variant)
+    against = f" rather than {curve.contrast_name}" if curve.contrast_name else ""
+    head(figure, title or f"{curve.positive_name}{against}", notes, evaluation.variant)
     save(figure, out)
 
 

@@ -14,7 +14,7 @@ from _options import figure_command, line_options, point_options, read_choice, r
 from _results import Column, Results
 from _settings import reference_of
 
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, counted
 from testbed.stats.effective_robustness import robustness_correlation
 
 OUTER = 8  # directions in which the outermost model is named unasked, where there are too many to name all
@@ -127,7 +127,7 @@ def notes(x: Column, y: Column, rows: np.ndarray, choice: Choice) -> list[str]:
     images = f"{counts(x.n[rows])} (x) and {counts(y.n[rows])} (y) images each"
     bars = f"{100 * choice.confidence:g} % intervals over models and images"
     what = f"Percentage points above the line through {choice.words} models; bars: {bars}."
-    models = "1 model" if rows.sum() == 1 else f"{rows.sum()} models"
+    models = counted(rows.sum(), "model")
     if rows.sum() < FEWEST_FOR_CORRELATION:
         return [what, f"{models}, {images}; no correlation of fewer than {FEWEST_FOR_CORRELATION}."]
     try:

@@ -24,6 +24,8 @@ from testbed.store.names import matches
 from testbed.store.opening import open_store
 from testbed.studies.people.observers import PEOPLE, Panel, panel
 
+_SCALE = "0: two observers err together as often as their accuracies alone imply; 1: on the same pictures."
+
 
 @figure_command()
 @db_option
@@ -65,7 +67,8 @@ def main(
     variants = dict.fromkeys(meant_variant(store, chosen, [name], OWN) for name in names)
     variant = ", ".join(filter(None, variants))
     if kind == "heat":
-        figure = heat_map(*pairwise(panels, people), names, title, variant)
+        sets = [f"{name}, {sum(c.shape[1] for c in p.correct):,} trials" for name, p in zip(names, panels, strict=True)]
+        figure = heat_map(*pairwise(panels, people), sets, title, variant)
     else:
         figure = line_plot(lines(panels, people), title, variant)
     save(figure, out)
@@ -121,7 +124,7 @@ def heat_map(
                         color="white" if dark else "0.1",
                     )
     figure.colorbar(image, ax=ax, label="error consistency (κ)", shrink=0.8)
-    notes = [f"{', '.join(settings)}. 0: as accuracies alone would agree."]
+    notes = [f"{'; '.join(settings)}. {_SCALE}"]
     head(figure, title or "Error consistency", notes, variant)
     return figure
 
@@ -198,7 +201,7 @@ def line_plot(drawn: Sequence[Line], title: str | None = None, variant: str = ""
     ax.set_xlim(-0.5, len(drawn[0].places) - 0.5)
     ax.set_ylabel("error consistency with people (κ)")
     legend_below(figure, handles)
-    notes = ["0: as accuracies alone would agree; 1: the same errors."]
+    notes = [_SCALE]
     head(figure, title or "Error consistency with people", notes, variant)
     return figure
 

@@ -100,7 +100,9 @@ def main(
 def read(store: Store, models: Sequence[str], settings: Sequence[str], variant: str | None) -> list[Measured]:
     """Everything asked for that has a CAUC, with the controls of the same rows; controls stand last."""
     if variant is None:
-        variant = meant_variant(store, models or None, settings or None, OWN)
+        # Of the explanations alone: whole results on other settings say nothing about them.
+        every = numbers(store, models or None, settings or None, "n_invalid", EVERY, source=OWN)
+        variant = meant_variant(store, models or None, sorted({n.eval_setting for n in every}) or None, OWN)
     # What counts invalid maps is an explanation. Asked first, so that no other number of the database is read.
     explained = {n.eval_setting for n in numbers(store, models or None, None, "n_invalid", variant, source=OWN)}
     words = (models or None, sorted(explained), variant)

@@ -23,6 +23,7 @@ from _results import Point, Results, Words, load
 from _settings import AVERAGES, LOWER_ENDS, V2, family_of, weights_of
 
 from testbed.data.writing import write_text, writing_to
+from testbed.errors import counted
 from testbed.stats.fits import PUBLISHED_RESAMPLES, PUBLISHED_SEED
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Provenance
@@ -73,7 +74,8 @@ def main(
     text = page(page_data(store, results), title or "Robustness testbed")
     with writing_to(out):
         write_text(out, text)
-    click.echo(f"wrote {out}: {len(results.points)} models, {len(results.settings)} settings, {len(text) / 1e6:.1f} MB")
+    models, settings = counted(len(results.points), "model"), counted(len(results.settings), "setting")
+    click.echo(f"wrote {out}: {models}, {settings}, {len(text) / 1e6:.1f} MB")
 
 
 # ---- the page --------------------------------------------------------------------------------------------
@@ -184,9 +186,10 @@ def _start(results: Results, averages: dict[str, Any]) -> dict[str, str]:
 
 def _summary(results: Results, sources: list[str]) -> str:
     cells = int(np.isfinite(results.value).sum())
+    models, settings = counted(len(results.points), "model"), counted(len(results.settings), "setting")
     told = [
         *variant_notes(results.variant),
-        f"{cells:,} results ({results.axis_label}) of {len(results.points)} models on {len(results.settings)} settings",
+        f"{counted(cells, 'result')} ({results.axis_label}) of {models} on {settings}",
         f"sources: {', '.join(sources)}",
         f"intervals: {100 * results.confidence:g} %",
         *results.notes,

@@ -14,7 +14,7 @@ from _options import figure_command, read_results, source_options, table_options
 from _results import Column, Results
 from _settings import AVERAGES, without_severity
 
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, counted
 
 MOST_ROWS, MOST_COLUMNS = 70, 45  # more are drawn without names, or with severities averaged
 MOST_NUMBERS = 700  # cells that are written out
@@ -139,7 +139,12 @@ def grid(
     note = f"{results.axis_label}, {images}; models in groups of their type, best first within each"
     note += "; severities averaged" if any(len(c.settings) > 1 and "*" not in c.label for c in columns) else ""
     note += f"; {missing:,} of {values.size:,} cells without a result are grey." if missing else "."
-    head(figure, title or f"{len(order)} models on {len(columns)} settings", [note], results.variant)
+    head(
+        figure,
+        title or f"{counted(len(order), 'model')} on {counted(len(columns), 'setting')}",
+        [note],
+        results.variant,
+    )
     return figure
 
 

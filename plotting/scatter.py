@@ -27,7 +27,7 @@ from _lines import FEWEST_FOR_BAND, Choice, Line, described, fit_line, shown, wi
 from _options import figure_command, line_options, point_options, read_choice, read_results, source_options
 from _results import Column, Results
 
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, counted
 from testbed.store.evaluation import OWN
 
 
@@ -138,7 +138,7 @@ def _own_among_published(results: Results) -> np.ndarray:
 
 def notes(results: Results, x: Column, y: Column, rows: np.ndarray, line: Line | None, choice: Choice) -> list[str]:
     """How many models and images, and what the line is."""
-    models = "1 model" if rows.sum() == 1 else f"{rows.sum()} models"
+    models = counted(rows.sum(), "model")
     images = f"{counts(x.n[rows])} (x) and {counts(y.n[rows])} (y) images"
     least = f" with at least {choice.min_x:g} % on x" if choice.min_x else ""
     text = [f"{results.metric} of {models}{least}, {images}; bars: {100 * results.confidence:g} % intervals."]

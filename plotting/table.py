@@ -29,7 +29,7 @@ from effective_robustness import rho_column
 from testbed.commands.families import shared_base, shared_beginning
 from testbed.commands.latex import latex_table
 from testbed.commands.options import WholeNumber, say
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, counted
 
 STYLES = ("markdown", "csv", "latex")
 _BY_ENDING = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
@@ -100,7 +100,7 @@ def main(
         click.echo(text)
         return
     save_text(out, text)
-    click.echo(f"{len(rows)} models x {len(columns)} columns")
+    click.echo(f"{counted(len(rows), 'model')} x {counted(len(columns), 'column')}")
 
 
 def chosen_columns(

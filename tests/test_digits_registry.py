@@ -218,6 +218,14 @@ def test_moving_the_digit_hurts_the_linear_model_more_than_the_convolutional_one
     assert fall["digits_linear"] > fall["digits_cnn"] + 30
 
 
+def test_a_shift_by_the_stride_of_the_convolutions_can_hurt_less_than_a_smaller_one() -> None:
+    """As the demo says: four pixels are severity 3."""
+    two, three, four = (accuracy("digits_cnn", f"digits.translate.{severity}") for severity in (1, 2, 3))
+    assert two > four > three + 2
+    two, three, four = (accuracy("digits_linear", f"digits.translate.{severity}") for severity in (1, 2, 3))
+    assert two > three + 10 > four + 20
+
+
 def test_accuracy_falls_with_the_severity_of_every_corruption() -> None:
     by_kind: dict[str, list[str]] = {}
     for name in registry().expand_eval_settings(["digits-corruptions"]):

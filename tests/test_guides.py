@@ -137,11 +137,11 @@ def test_guide_lists_the_arguments_of_a_metric():
 # ---- the glossary ----------------------------------------------------------------------------------------
 
 WORDS = """
-    aggregate, batch, broker, bundle, chunk, claim, control, dataset, device, estimate, eval setting, evaluation,
-    extras, fingerprint, group, images_from, imported, kind, label-free estimate, logits, logits_from, meta set,
-    metric, model, noise key, number, observer, outputs, pair, perturbation, plan, preparation, preparing process,
-    probe, provenance, published, recording, reference, rows, run, samples, source, superseded, tag, task, transform,
-    variant, version, worker
+    aggregate, backbone, batch, broker, bundle, chunk, claim, control, dataset, device, ensemble, estimate,
+    evaluation, eval setting, extras, fingerprint, group, images_from, imported, kind, label-free estimate, logits,
+    logits_from, meta set, metric, model, noise key, number, observer, outputs, pair, perturbation, plan,
+    preparation, preparing process, probe, probe model, provenance, published, recording, reference, rows, run,
+    samples, source, superseded, tag, task, transform, variant, version, worker
 """
 
 

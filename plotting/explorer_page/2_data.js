@@ -6,6 +6,11 @@ const MODELS = DATA.models.map(([name, label, source, type, line, facts], index)
 }));
 const COLUMNS = new Map();
 
+// "1 model", "2 models".
+function counted(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 // {value, low, high, n} of a setting or an average; NaN where a model has none.
 function column(name) {
   if (!COLUMNS.has(name)) COLUMNS.set(name, name in DATA.averages ? averageColumn(name) : settingColumn(name));

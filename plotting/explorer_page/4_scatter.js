@@ -79,7 +79,7 @@ function drawScatter(view) {
   back.append(...lineMarks(view, f));
   if (state.bars) back.append(...intervalMarks(view, f));
   svg.append(...pointMarks(view, f), ...nameMarks(view, f));
-  svg.setAttribute("aria-label", `${view.shown.length} models, ${state.y} against ${state.x}. Arrow keys go from model to model.`);
+  svg.setAttribute("aria-label", `${counted(view.shown.length, "model")}, ${state.y} against ${state.x}. Arrow keys go from model to model.`);
 }
 
 function axisMarks(f) {

@@ -17,7 +17,7 @@ function drawGrid() {
   table = { rows, columns, side: Math.min(CELL.most, CELL.mark + CELL.letter * longest) };
   // No taller than its rows.
   grid.style.height = `min(72vh, ${CELL.head + rows.length * CELL.height + SCROLLBAR}px)`;
-  document.getElementById("grid-note").textContent = `${rows.length} models x ${columns.length} settings, sorted by ${sortedBy()}; a click on a setting sorts by it.`;
+  document.getElementById("grid-note").textContent = `${counted(rows.length, "model")} x ${counted(columns.length, "setting")}, sorted by ${sortedBy()}; a click on a setting sorts by it.`;
   fillGrid();
 }
 

@@ -23,7 +23,7 @@ function downloadCsv() {
   const link = element("a", { download: `explorer-${state.tab}.csv`, href: URL.createObjectURL(new Blob([text], { type: "text/csv" })) });
   link.click();
   URL.revokeObjectURL(link.href);
-  tell(`${lines.length - 1} models as CSV`);
+  tell(`${counted(lines.length - 1, "model")} as CSV`);
 }
 
 // Two settings with intervals and images, and the distance to the line; in the order of the ranking.

@@ -60,10 +60,10 @@ function showFit(view) {
   const told = byId("fit");
   const { fit } = view;
   if (!fit) {
-    told.textContent = `${view.shown.length} models. No line: fewer than 3 standard models are shown that have both results.`;
+    told.textContent = `${counted(view.shown.length, "model")}. No line: fewer than 3 standard models are shown that have both results.`;
     return;
   }
-  const parts = [`${view.shown.length} models. Line through `, element("b", { id: "fit-n" }, String(fit.n)), ` standard models (${state.axis}): `];
+  const parts = [`${counted(view.shown.length, "model")}. Line through `, element("b", { id: "fit-n" }, String(fit.n)), ` standard models (${state.axis}): `];
   fit.pieces.forEach((piece, k) => {
     const [low, high] = middle(piece.draws.slopes, DATA.confidence);
     if (fit.pieces.length > 1) parts.push(k ? "; above: " : `in two pieces about ${percent(fit.pivot)}. Below: `);

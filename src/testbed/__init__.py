@@ -75,8 +75,14 @@ _CALLS = {
 class _PublicModule(ModuleType):
     """Stands at a public address and loads the module behind it when a name is taken from it."""
 
+    def _behind(self) -> ModuleType:
+        return import_module(_PUBLIC_MODULES[self.__name__.removeprefix("testbed.")])
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(_PUBLIC_MODULES[self.__name__.removeprefix("testbed.")]), name)
+        return getattr(self._behind(), name)
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._behind().__all__)
 
 
 for _name in _PUBLIC_MODULES:

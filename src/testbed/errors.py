@@ -73,6 +73,11 @@ def near_or_some(name: str, known: Iterable[str], most: int = 4) -> str:
     return near_names(name, known, most) or (f"; {there}" if known else "")
 
 
+def counted(n: int, noun: str) -> str:
+    """`1 model`, `2,000 models`."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def in_words(error: BaseException) -> str:
     """An error in one line. The type is added unless it is a TestbedError, whose message is complete."""
     return str(error) if isinstance(error, TestbedError) else f"{type(error).__name__}: {error}"

@@ -117,7 +117,7 @@ def test_data_structure_is_checked_by_one_command(db, stimuli):
 
 def test_published_stimuli_pass_the_check(db):
     told = db("--audit-data", "cue-conflict", "--data-root", shared_data("cue-conflict").parent)
-    assert told.splitlines()[2].split() == ["cue-conflict", "1280", "1280", "16", "80", "names", "0", "ok"]
+    assert told.splitlines()[2].split() == ["cue-conflict", "1280", "1280", "16", "80", "names", "0", "folder", "ok"]
 
 
 def test_wrong_names_and_counts_are_told_before_the_first_forward_pass(stimuli):

@@ -1,6 +1,7 @@
 """db.py as a user types it."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,13 @@ def test_print_eval_shows_metrics_intervals_and_provenance(db):
     rows = json.loads(db("--print-eval", "tiny_a", "tiny", "--format", "json"))
     assert rows[0]["metric"] == "top1"
     assert rows[0]["ci_low"] < rows[0]["value"] < rows[0]["ci_high"]
+
+
+def test_print_eval_fits_a_narrow_terminal_and_prints_no_python(db, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    told = db("--print-eval", "tiny_a", "tiny")
+    assert max(len(line) for line in told.splitlines() if not line.startswith("warning:")) <= 80
+    assert not re.search(r"\['|\{'|\b(None|True|False)\b", told)
 
 
 def test_print_eval_of_a_limited_run_says_that_it_is_limited(db):

@@ -30,7 +30,7 @@ def test_versions_devices_database_and_registry_are_told(told, store):
     rows, _ = told("--db", store.engine.url.database)
     values = dict(rows)
     assert re.fullmatch(r"\d+\.\d+.*", values["torch"])
-    assert values["stored"] == f"1 models, 0 eval settings (schema {SCHEMA_VERSION})"
+    assert values["stored"] == f"1 model, 0 eval settings (schema {SCHEMA_VERSION})"
     assert values["registry folder"] == str(ROOT / "registry")
     assert "device" in values and int(values["processor cores"]) >= 1
 

@@ -123,7 +123,7 @@ def test_checkpoint_goes_under_any_model_and_under_its_own_name(tmp_path):
         (["--models", "--eval-settings", "tiny"], "--models needs at least one value"),
         (["--models", "tiny_x", "--eval-settings", "tiny"], "no model, group or tag 'tiny_x'; did you mean tiny_"),
         (["--models", "tiny_a", "--eval-settings", "tiny", "--gpus", "one"], "expected GPU numbers or cpu, got 'one'"),
-        (["--models", "tiny_a", "--eval-settings", "tiny", "--gpus", "99"], "take a lower number or --gpus cpu"),
+        (["--models", "tiny_a", "--eval-settings", "tiny", "--gpus", "99"], "this machine has"),
         (
             ["--models", "tiny_a", "--eval-settings", "tiny", "--limit", "0"],
             "expected a whole number from 1 on, got",

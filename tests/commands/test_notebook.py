@@ -183,6 +183,14 @@ def test_dir_shows_what_is_public_and_nothing_else():
     assert all(hasattr(testbed, name) for name in shown)
 
 
+@pytest.mark.parametrize("name", ["classify", "plotting", "weights", "zero_shot"])
+def test_dir_of_a_public_module_shows_its_names(name):
+    module = getattr(testbed, name)
+    assert dir(module)
+    assert all(hasattr(module, public) for public in dir(module))
+    assert {"plotting": "draw_points", "classify": "smoothed"}.get(name, dir(module)[0]) in dir(module)
+
+
 def test_failure_is_one_error_that_names_it():
     with pytest.raises(testbed.TestbedError, match="1 of 1 pairs failed: tiny_raises on tiny: ZeroDivisionError"):
         testbed.evaluate("tiny_raises", "tiny", gpus=["cpu"], quiet=True)

@@ -5,7 +5,7 @@ import pytest
 from testbed.commands.causes import Failure, cause_lines
 from testbed.commands.families import families, shared_base, shared_beginning
 from testbed.commands.results_table import results_table
-from testbed.commands.tables import text_table_within, with_interval
+from testbed.commands.tables import in_plain_words, labelled_lines, text_table_within, with_interval
 from testbed.store.evaluation import Number
 
 BLANK = Number._make([None] * len(Number._fields))
@@ -147,3 +147,19 @@ def test_columns_without_room_stand_below_with_the_first_ones_repeated():
 
 def test_a_terminal_narrower_than_one_column_gets_one_at_a_time():
     assert text_table_within(1, ["set", "a", "b"], [["fog", "1", "2"]]).count("fog") == 2
+
+
+def test_facts_kept_as_json_are_told_in_plain_words():
+    assert in_plain_words(["features", "rotation"]) == "features, rotation"
+    assert in_plain_words({"a.pth": "ab12", "kept": [1, 2.5]}) == "a.pth ab12, kept 1, 2.50"
+    assert [in_plain_words(v) for v in (True, False, 1, "text")] == ["yes", "no", "1", "text"]
+
+
+def test_long_facts_go_on_below_and_lose_nothing():
+    checksum = "0123456789abcdef" * 4
+    text = labelled_lines(80, [("weights sha256", checksum), ("versions", "torch 2.5.1, " * 12), ("seed", "0")])
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert f"weights sha256  {checksum}" in lines
+    assert text.count("torch 2.5.1") + text.count("torch\n") == 12
+    assert lines[-1] == "seed                 0"

@@ -162,7 +162,7 @@ def test_skipped_images_are_counted_and_left_out_of_metrics(tmp_path, pictures, 
     assert not report.failed
     evaluation = completed(store, "tiny_a", "tiny-folder")
     assert (evaluation.n_images, evaluation.n_bad) == (12, 1)
-    assert evaluation.warning == "1 unreadable image(s) left out"
+    assert evaluation.warning.endswith("; 1 unreadable image(s) left out")
     assert results(store)[0].n == 11
     assert len(tiny.logits(store, "tiny_a", "tiny-folder")) == 11
 

@@ -21,7 +21,7 @@ LIMIT_S = 120  # what a wait may take on a busy machine before the test says tha
 def running(folder: Path, models: str, settings: str, *more: str, marker: Path | None = None) -> Iterator:
     """eval.py at work in a session of its own, with its results in `folder`; all of it is gone at the end."""
     arguments = ["--models", *models.split(), "--eval-settings", *settings.split(), "--gpus", "cpu", "--threads", "1"]
-    arguments += ["--chunk-size", "16", "--db", str(folder / "results.db"), *more]
+    arguments += ["--chunk-size", "16", *(() if "--no-db" in more else ("--db", str(folder / "results.db"))), *more]
     with started([sys.executable, str(tiny.ROOT / "eval.py"), *arguments], marker) as process:
         yield process
 

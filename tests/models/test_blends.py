@@ -125,9 +125,9 @@ def test_a_function_without_weights_is_refused() -> None:
 
 
 def test_a_grid_is_eleven_models() -> None:
-    names = expand("blend:A+B@0:1:11,bn=digits", "", None)
+    names = expand("blend:A+B@0:1:11,bn=digits")
     assert names == [f"blend:A+B@{i / 10:g},bn=digits" for i in range(11)]
-    assert expand("blend:A+B+C", "", None) == ["blend:A+B+C"]
+    assert expand("blend:A+B+C") == ["blend:A+B+C"]
 
 
 def test_the_place_of_a_blend_is_read_from_its_name() -> None:

@@ -116,7 +116,7 @@ def test_a_package_that_calls_backward_leaves_no_gradients_in_the_weights(monkey
 
     adapter = auto_attack.__globals__
     monkeypatch.setitem(adapter, "find_spec", lambda name: name == "autoattack")
-    monkeypatch.setitem(adapter, "_authors_package", theirs)
+    monkeypatch.setitem(adapter, "_RUNNERS", {"autoattack": theirs})
     images, model = random_images(4), small_network()
     run(auto_attack("linf", 0.1), images, model, torch.zeros(4).long())
     assert all(p.grad is None and p.requires_grad for p in model.parameters())

@@ -115,6 +115,35 @@ def test_curve_is_the_stored_one(db):
     assert curve.n_salient == pytest.approx(0.12 * SIZE**2)
 
 
+def test_curve_of_classes_that_are_held_against_none_has_one_line():
+    import matplotlib.pyplot as plt
+
+    from testbed.explain.drawing import draw as draw_curve
+
+    rows = rows_of(0.2, np.random.default_rng(1))
+    rows["contrast"] = np.full_like(rows["contrast"], -1)
+    curve = importlib.import_module("deletion_curve").curve_of(rows, 3, 1, {1: "cat"})
+    figure = plt.figure()
+    draw_curve(figure, curve)
+    labels = [text.get_text() for ax in figure.axes if ax.get_legend() for text in ax.get_legend().get_texts()]
+    plt.close(figure)
+    assert [label for label in labels if not label.startswith("salient")] == ["P(cat)", "s = P(cat)"]
+
+
+def test_limited_explanations_are_found_beside_whole_results_on_other_settings(tmp_path):
+    store = open_store(str(tmp_path / "results.db"), create=True)
+    rng = np.random.default_rng(0)
+    stored_results.add(store, "one", "val", value=50.0)
+    for name, level in EXPLAINERS.items():
+        rows = rows_of(level, rng)
+        logits, metrics = rng.normal(size=(IMAGES, 3)), explanation_metrics(rows)
+        stored_results.add(
+            store, "one", f"contrastive-{name}", logits=logits, extras=rows, metrics=metrics, variant="limit=12"
+        )
+    told = draw("explainers", "--db", tmp_path / "results.db", "--out", tmp_path / "f.png")
+    assert told.exit_code == 0, told.output
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

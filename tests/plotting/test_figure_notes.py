@@ -23,7 +23,7 @@ def test_a_metric_that_a_setting_lacks_is_answered_with_all_that_it_has(store, d
 
 def test_published_results_without_logits_are_named_where_logits_are_needed(published_db, draw):
     told = draw("calibration", "--models", "resnet50", "--db", published_db, fails=True).output
-    assert "stored: published by imagenet-testbed (--source imagenet-testbed)" in told
+    assert "stored: published by imagenet-testbed (numbers without logits)" in told
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import click
 from testbed.commands.options import say
 from testbed.commands.tables import formatted
 from testbed.entries.registry import PARTS, Registry, load_registry
-from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.store.database import Store
@@ -30,7 +29,8 @@ class Action:
 
     The function is called with the context, with the flag's values if it takes any, and with the flag's own options as
     keyword arguments. Options that several flags read are fields of Context, declared in testbed.commands.database;
-    `reads` names those fields, beside the database and the registry, which every flag may open.
+    `reads` names those fields, beside the database and the registry, which every flag may open; `refuses` has those
+    that it cannot follow for a reason of its own, and the reason.
     """
 
     flag: str
@@ -40,6 +40,7 @@ class Action:
     options: tuple[Option, ...] = ()
     purpose: str = field(kw_only=True)
     reads: tuple[str, ...] = field(default=(), kw_only=True)
+    refuses: dict[str, str] = field(default_factory=dict, kw_only=True)
     as_command: str = field(default="", kw_only=True)  # the sub-command, where it is not called like the flag
 
     @property
@@ -92,12 +93,6 @@ class Context:
         for line in entries.problems():
             say(f"registry: {line}", err=True)
         return entries
-
-    def refuse(self, flag: str, **reasons: str) -> None:
-        """An option that a flag cannot follow is refused with the reason, rather than passed over in silence."""
-        for name, reason in reasons.items():
-            if getattr(self, name) is not None:
-                raise TestbedError(f"{flag} takes no --{name}: {reason}")
 
     def print(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
         """Rows in the style of --format."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from testbed.commands import (
     validating,
 )
 from testbed.commands.action import PURPOSES, Action, Context, Option
+from testbed.commands.causes import first_names
 from testbed.commands.options import (
     CONTEXT_SETTINGS,
     ManyValues,
@@ -33,6 +34,7 @@ from testbed.commands.options import (
     one_line_errors,
     registry_option,
 )
+from testbed.errors import TestbedError
 
 # The functions behind the flags import what they need when they are called, so that --help is quick.
 # What changes the database comes before what shows it, so that several flags can be given at once.
@@ -193,17 +195,39 @@ def main(ctx: click.Context, **given: Any) -> None:
     if ctx.invoked_subcommand is not None:
         if chosen:
             ctx.fail(f"expected flags or a sub-command, got --{chosen[0].flag} and '{ctx.invoked_subcommand}'")
+        _refuse_unread(ctx, [action for action in ACTIONS if action.command == ctx.invoked_subcommand])
         return
+    _refuse_unread(ctx, chosen)
     context = _context(given)
     for action in chosen:
         values = [given[_parameter(action.flag)]] if action.values else []
         own_options = {_parameter(name): given[_parameter(name)] for name, _, _ in action.options}
         action.function(context, *values, **own_options)
     if not chosen:
-        told = [p for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE]
-        if idle := [p.opts[0] for p in told if p.name not in ("db", "registry")]:
-            ctx.fail(f"{', '.join(idle)}: expected beside a flag that reads it, such as --status; --help names them")
         click.echo(ctx.get_help())
+
+
+def _refuse_unread(ctx: click.Context, chosen: Sequence[Action]) -> None:
+    """Options that no chosen flag reads are refused, rather than passed over in silence."""
+    not_options = {"db", "registry", *(_parameter(action.flag) for action in ACTIONS)}
+    idle: dict[str, str] = {}
+    for parameter in ctx.command.params:
+        name, option = parameter.name or "", parameter.opts[0]
+        if name in not_options or ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        if refusing := next((action for action in chosen if name in action.refuses), None):
+            raise TestbedError(f"--{refusing.flag} takes no {option}: {refusing.refuses[name]}")
+        if not any(name in _read_by(action) for action in chosen):
+            idle[option] = name
+    if idle:
+        got = " ".join(f"--{action.flag}" for action in chosen)
+        option, name = next(iter(idle.items()))
+        told = f"; {option} is for {first_names([f'--{a.flag}' for a in _by_purpose() if name in _read_by(a)])}"
+        ctx.fail(f"{', '.join(idle)}: expected beside a flag that reads it{f', got {got}' if got else ''}{told}")
+
+
+def _read_by(action: Action) -> set[str]:
+    return {*action.reads, *(_parameter(name) for name, _, _ in action.options)}
 
 
 def _context(given: dict[str, Any]) -> Context:

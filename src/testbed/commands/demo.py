@@ -37,6 +37,9 @@ def main() -> None:
         # The first run is there for its features; its hundred columns are nothing to read.
         _run(shlex.split(step), quiet=number == 0)
         click.echo()
+    click.echo("digits.translate.1 to 3 shift digits by 2, 3 and 4 pixels. CNNs that halve the picture twice can be")
+    click.echo("better at 4 pixels than at 3: four is one place of their last map, three falls between two.")
+    click.echo()
     click.echo("Open results/explorer.html in a browser. Next, with pictures in one folder per class:")
     click.echo("  testbed eval --models timm:resnet50.tv_in1k --eval-settings folder:PATH")
 

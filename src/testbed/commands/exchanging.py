@@ -8,14 +8,13 @@ import click
 
 from testbed.commands.action import BRING_IN, LOOK_AFTER, TAKE_OUT, Action, Context
 from testbed.commands.options import say
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, counted
 
 
 def save_logits(context: Context, target: tuple[str, str]) -> None:
     from testbed.store.formats.logits import save_logits as save
 
     setting, folder = target
-    context.refuse("--save-logits", source="published results have no logits")
     written = save(
         context.store, context.registry, setting, Path(folder), variant=context.variant, version=context.version
     )
@@ -82,7 +81,8 @@ def import_csv(context: Context, file: str, *, types: str | None) -> None:
     sizes = {name: entry.size for name, entry in context.registry.eval_settings.entries.items() if entry.size}
     done = published.import_published(context.new_store, table, model_types, source, sizes)
     untyped = f" ({done.without_type} of them without a type)" if done.without_type else ""
-    click.echo(f"{source}: {done.results:,} results of {done.models} models{untyped} on {done.settings} eval settings")
+    results, settings = counted(done.results, "result"), counted(done.settings, "eval setting")
+    click.echo(f"{source}: {results} of {counted(done.models, 'model')}{untyped} on {settings}")
 
 
 def recompute_metrics(context: Context) -> None:
@@ -163,6 +163,7 @@ ACTIONS = (
         ("SETTING", "DIR"),
         purpose=TAKE_OUT,
         reads=("variant", "version"),
+        refuses={"source": "published results have no logits"},
     ),
     Action("export", export, "Write all results to FILE.csv, .json or .parquet.", ("FILE",), purpose=TAKE_OUT),
     Action("verify", verify, "Check every logits file against its checksum.", purpose=LOOK_AFTER),

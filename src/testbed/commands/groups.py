@@ -28,7 +28,6 @@ def print_group(context: Context, pair: tuple[str, str]) -> None:
 
     model, group = pair
     members, aggregate = context.registry.group(group)
-    context.refuse("--print-group", version="its settings have versions of their own", source="it reads own results")
     stored = stored_group(context.store, context.registry, model, members, context.variant)
     n = len(stored.members)
     if len(stored.missing) == n:
@@ -111,6 +110,7 @@ ACTIONS = (
         ("MODEL", "GROUP"),
         purpose=LOOK,
         reads=("variant", "style"),
+        refuses={"version": "its settings have versions of their own", "source": "it reads own results"},
         as_command="show-group",
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from testbed.commands.action import LOOK, Action, Context
 from testbed.commands.options import say
 from testbed.commands.status import status
-from testbed.commands.tables import cell, text_table, with_interval
+from testbed.commands.tables import cell, in_plain_words, labelled_lines, text_table, with_interval
 from testbed.data.samples import Dataset
 from testbed.errors import TestbedError
 
@@ -48,10 +49,8 @@ def print_eval(context: Context, pair: tuple[str, str]) -> None:
     for line in _mixed_with(context, evaluation):
         say(f"\n{line}")
     click.echo()
-    for label, value in _provenance(evaluation):
-        click.echo(f"{label:<20} {value}")
-    for line in _others(context, evaluation):
-        click.echo(f"{'also stored':<20} {line}")
+    facts = [*_provenance(evaluation), *(("also stored", line) for line in _others(context, evaluation))]
+    click.echo(labelled_lines(shutil.get_terminal_size((160, 24)).columns, facts))
 
 
 def _published_hint(context: Context, setting: str) -> str:
@@ -107,9 +106,10 @@ def _provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
         "rotation head": dict(facts.rotation_head),
         "logits dtype": facts.logits_dtype,
         **{name.replace("_", " "): value for name, value in facts.other.items()},
-        "versions": ", ".join(f"{package} {number}" for package, number in facts.versions.items()),
+        "versions": dict(facts.versions),
     }
-    return [(k, v if isinstance(v, str) else cell(v)) for k, v in listed.items() if v not in (None, "", [], {})]
+    # "None" is how the store keeps that a model has no transform of its own.
+    return [(k, in_plain_words(v)) for k, v in listed.items() if v not in (None, "", "None", [], {})]
 
 
 def _others(context: Context, shown: Evaluation) -> list[str]:

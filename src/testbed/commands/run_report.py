@@ -11,6 +11,7 @@ import click
 
 from testbed.commands.causes import Failure, abridged, cause_lines, first_names
 from testbed.commands.options import say
+from testbed.errors import counted
 
 if TYPE_CHECKING:
     from testbed.engine.plan import Bundle, Pair, Plan
@@ -38,7 +39,7 @@ def print_plan(plan: Plan, store: Store, bundles: Sequence[Bundle], run: RunOpti
             say(f"  {line}")
     counts = ", ".join(f"{len(plan.having(a)):,} {w.split(',')[0]}" for a, w in _STATES.items() if plan.having(a))
     images = sum(p.n_images for p in plan.having("run"))
-    click.echo(f"\n{len(plan.pairs):,} pairs: {counts}; {images:,} images")
+    click.echo(f"\n{counted(len(plan.pairs), 'pair')}: {counts}; {counted(images, 'image')}")
     if plan.having("run"):
         click.echo(_time_in_words(plan, store))
         click.echo(_disk_in_words(plan, run, place))

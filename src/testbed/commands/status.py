@@ -15,7 +15,7 @@ from testbed.commands.families import families, shared_beginning
 from testbed.commands.options import say
 from testbed.commands.results_table import MOST_LINES
 from testbed.commands.tables import formatted, text_table, text_table_under
-from testbed.errors import StoreError
+from testbed.errors import StoreError, counted
 
 if TYPE_CHECKING:
     from testbed.store.find import State
@@ -67,23 +67,24 @@ def _table(models: Sequence[str], settings: Sequence[str], words: Words, style: 
 def _folded(models: Sequence[str], settings: Sequence[str], words: Words, width: int) -> str:
     """A row per family: the state of each model, or how many pairs are in each state where even that has no room."""
 
-    def counted(pairs: Sequence[tuple[str, str]]) -> Counter[str]:
+    def tallied(pairs: Sequence[tuple[str, str]]) -> Counter[str]:
         return Counter(words.get(pair, "missing") for pair in pairs)
 
     def in_words(counts: Counter[str]) -> str:
         return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{n} {word}" for word, n in counts.items())
 
     folded = families(settings)
-    rows = [[name, *(in_words(counted([(m, s) for s in members])) for m in models)] for name, members in folded.items()]
+    rows = [[name, *(in_words(tallied([(m, s) for s in members])) for m in models)] for name, members in folded.items()]
     beginning = shared_beginning(models)
     table = text_table_under(["eval_setting", *(m.removeprefix(beginning) for m in models)], rows)
     notes = [f"Models are named without '{beginning}'."] if beginning else []
     if max(map(len, table.splitlines())) > width:
-        by_family = {name: counted([(m, s) for m in models for s in members]) for name, members in folded.items()}
+        by_family = {name: tallied([(m, s) for m in models for s in members]) for name, members in folded.items()}
         others = sorted({word for counts in by_family.values() for word in counts} - set(_STATES))
         columns = [word for word in (*_STATES, *others) if any(counts[word] for counts in by_family.values())]
         lines = [[name, *(str(counts[w] or "") for w in columns)] for name, counts in by_family.items()]
-        table, notes = text_table(lines, ["eval_setting", *columns]), [f"Numbers of pairs, of {len(models)} models."]
+        notes = [f"Numbers of pairs, of {counted(len(models), 'model')}."]
+        table = text_table(lines, ["eval_setting", *columns])
     return "\n".join([table, "", *notes, "--status --full shows every pair."])
 
 

@@ -7,10 +7,13 @@ import io
 import json
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.data.writing import csv_text
+
+_LABEL = 21  # where the text begins after a label
 
 
 def text_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
@@ -54,6 +57,29 @@ def cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def in_plain_words(value: Any) -> str:
+    """A value that was kept as JSON, as people write it: `a, b` for a list, `a 1, b 2` for a table, yes and no."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {in_plain_words(v)}" for name, v in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(in_plain_words, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else cell(value)
+
+
+def labelled_lines(width: int, facts: Sequence[tuple[str, str]]) -> str:
+    """A label and a text in each line; a text that has no room goes on below itself. No word is cut or left out."""
+    room = max(width - _LABEL, 20)
+    lines = []
+    for label, text in facts:
+        pieces = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+        # A word as long as a checksum begins further left, as far as its label leaves room.
+        starts = [max(len(label) + 2, min(_LABEL, width - len(piece))) for piece in pieces]
+        lines += [
+            f"{'' if i else label:<{start}}{piece}" for i, (start, piece) in enumerate(zip(starts, pieces, strict=True))
+        ]
+    return "\n".join(lines)
 
 
 def with_interval(value: float | None, low: float | None, high: float | None) -> str:

@@ -128,12 +128,12 @@ class ArrayDataset(Dataset):
                 raise DataError(f"{self.describe()} failed: {type(error).__name__}: {error}") from error
             return lambda: images, labels
         place = self._place(data_roots)
-        if place.is_file() and place.suffix not in (".npz", ".npy"):
-            raise DataError(f"{place}: expected a file ending in .npz or .npy, or a folder with {self.files[0]} in it")
         published = self._published(place)
         if published:
             images, labels = cifar_files.read(published)
             return lambda: images, labels
+        if place.is_file() and place.suffix not in (".npz", ".npy"):
+            raise DataError(f"{place}: expected a file ending in .npz or .npy, or a folder with {self.files[0]} in it")
         try:
             if place.suffix == ".npz":
                 both = load_npz(place, ("images", "labels"))

@@ -260,9 +260,11 @@ def _nearest(
 
 def untrained(plan: Plan, results: Path) -> Sequence[str]:
     """A line for each probe whose head is not there yet."""
-    from testbed.models.probes import head_path
-
     probes = {p.model.name: p.model.made_of for p in plan.having("run") if isinstance(p.model.made_of, Probe)}
+    if not probes:
+        return []
+    from testbed.models.probes import head_path  # torch comes with it
+
     return [
         f"{name}: its head is trained first, on the images of {probe.setting}"
         for name, probe in probes.items()

@@ -27,7 +27,7 @@ class DeletionCurve:
     cauc: float
     cdrop: float
     positive_name: str
-    contrast_name: str
+    contrast_name: str  # empty where the classes are held against no other
 
 
 def words_for(classes: Iterable[int], names: Mapping[int, str]) -> str:
@@ -35,7 +35,7 @@ def words_for(classes: Iterable[int], names: Mapping[int, str]) -> str:
     words = [names.get(int(c), f"class {c}") for c in classes]
     if len(words) > _MOST_NAMES:  # a legend has no room for more
         words[_MOST_NAMES - 1 :] = [f"{len(words) - _MOST_NAMES + 1} more"]
-    return " + ".join(words) or "nothing"
+    return " + ".join(words)
 
 
 def draw(figure: Any, curve: DeletionCurve) -> None:
@@ -50,10 +50,11 @@ def draw(figure: Any, curve: DeletionCurve) -> None:
     share = 100 * curve.deleted / curve.heatmap.size
     limit = 100 * curve.n_salient / curve.heatmap.size
     left.plot(share, curve.positive, color=_POSITIVE, label=f"P({curve.positive_name})")
-    left.plot(share, curve.contrast, color=_CONTRAST, label=f"P({curve.contrast_name})")
+    if curve.contrast_name:
+        left.plot(share, curve.contrast, color=_CONTRAST, label=f"P({curve.contrast_name})")
     left.set(title="Probabilities", ylabel="probability")
     score = contrastive_score(curve.positive, curve.contrast)
-    written = f"P({curve.positive_name}) (1 - P({curve.contrast_name}))"
+    written = f"P({curve.positive_name})" + (f" (1 - P({curve.contrast_name}))" if curve.contrast_name else "")
     right.plot(share, score, color=_SCORE, label=f"s = {written}")
     right.fill_between(share, 0, score, color=_SCORE, alpha=0.15, linewidth=0)
     right.set(title=f"Contrastive score: CAUC {curve.cauc:.5f}, CDROP {curve.cdrop:.4f}", ylabel="score")

@@ -10,6 +10,8 @@ from testbed.errors import EntryError
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = ["flip_averaged", "smoothed"]
+
 
 def smoothed(
     sigma: float,

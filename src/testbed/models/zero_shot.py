@@ -19,6 +19,8 @@ from testbed.data.regular import regular
 from testbed.errors import EntryError, ModelError, UnknownName, near_names
 from testbed.models.weights import with_weights
 
+__all__ = ["AVERAGES", "Prompts", "clip_weights", "imagenet_prompts", "open_clip", "read_prompts", "zero_shot"]
+
 # What is averaged over the sentences of one class:
 AVERAGES = (
     "embeddings",  # text embeddings of length 1; the mean is normalised again (OpenAI)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from testbed.errors import StoreError, UnknownName, near_or_some
+from testbed.errors import StoreError, UnknownName, counted, near_or_some
 from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Number
@@ -284,7 +284,7 @@ def nothing_found(
     asked = f"{_listed(models, 'any model')} on {_listed(eval_settings, 'any eval setting')}"
     there = find(store, models, eval_settings, EVERY, EVERY, EVERY)
     if there:
-        marks = list(dict.fromkeys(_told_apart(e) for e in there))
+        marks = list(dict.fromkeys(_told_apart(e, of_use=source != OWN) for e in there))
         more = f" and {len(marks) - _MOST_MARKS} more" if len(marks) > _MOST_MARKS else ""
         return StoreError(f"{asked}: no {_as_said(words)}; stored: {', '.join(marks[:_MOST_MARKS])}{more}")
     with store.reading() as connection:
@@ -303,8 +303,8 @@ def published_in_words(store: Store) -> str:
     models = sa.func.count(sa.distinct(view.c.model))
     query = sa.select(view.c.source, models).where(view.c.source != OWN).group_by(view.c.source)
     with store.reading() as connection:
-        found = sorted(connection.execute(query.order_by(view.c.source)).all())
-    told = ", ".join(f"{source} ({n:,} models)" for source, n in found)
+        counts = sorted(connection.execute(query.order_by(view.c.source)).all())
+    told = ", ".join(f"{source} ({counted(n, 'model')})" for source, n in counts)
     return f"; published results: {told}" if told else ""
 
 
@@ -328,10 +328,11 @@ def _as_said(words: _Words) -> str:
     )
 
 
-def _told_apart(evaluation: Evaluation) -> str:
-    """What an evaluation is, and the options that find it."""
+def _told_apart(evaluation: Evaluation, of_use: bool) -> str:
+    """What an evaluation is, and the options that find it; of published numbers only where they are `of_use`."""
     if evaluation.published:
-        return f"published by {evaluation.source} (--source {evaluation.source})"
+        source = evaluation.source
+        return f"published by {source} ({f'--source {source}' if of_use else 'numbers without logits'})"
     if evaluation.variant:
         return f"{evaluation.variant} of version {evaluation.version} (--variant {evaluation.variant})"
     return f"version {evaluation.version}"

@@ -33,6 +33,13 @@ _MODULES = {
 }
 _MADE_OF_OTHERS = {"blend": "blends", "ensemble": "ensembles", "probe": "probes"}  # these look other models up
 
+_EXAMPLES = {
+    "timm": "timm:resnet50.tv_in1k",
+    "torchvision": "torchvision:resnet50/IMAGENET1K_V1",
+    "hub": "hub:chenyaofo/pytorch-cifar-models:cifar10_resnet20",
+    "open_clip": "open_clip:ViT-B-32/openai",
+}
+
 
 def is_model_string(name: str) -> bool:
     return name.split(":", 1)[0] in {*_MODULES, *_MADE_OF_OTHERS} and ":" in name
@@ -41,6 +48,8 @@ def is_model_string(name: str) -> bool:
 def resolve(name: str, registry: Registry | None = None) -> Model:
     """The model of a string; one that is made of others needs the `registry` that has them."""
     kind, rest = name.split(":", 1)
+    if not rest and kind in _EXAMPLES:
+        raise UnknownName(f"'{name}': expected a model after the colon, such as {_EXAMPLES[kind]}")
     model: Model
     if kind in _MADE_OF_OTHERS:
         model = import_module(f"testbed.models.strings.{_MADE_OF_OTHERS[kind]}").resolve(name, rest, registry)
