@@ -201,7 +201,7 @@ def test_figure_of_a_network_with_1000_classes_has_the_names_of_imagenet(drawn):
 def test_many_contrast_classes_are_counted_in_the_figure():
     assert words_for([1, 2, 3], {1: "a"}) == "a + class 2 + class 3"
     assert words_for([1, 2, 3, 4, 5], {1: "a", 2: "b"}) == "a + b + 3 more"
-    assert words_for([], {}) == "nothing"
+    assert words_for([], {}) == ""
 
 
 def test_figure_has_the_size_of_rcparams_where_that_was_changed(drawn):

@@ -72,6 +72,7 @@ def test_a_package_finds_adversarial_images_inside_the_ball(absent, package: str
     assert (model(result).argmax(dim=1) != targets)[labelled].all()
 
 
+@pytest.mark.long
 def test_pyautoattack_gives_the_same_images_again_and_is_no_weaker_than_our_apgd(absent) -> None:
     """Its first attack is APGD-CE with 100 steps; every later one can only fool more."""
     pytest.importorskip("pyautoattack", reason="pip install pyautoattack")
