@@ -145,7 +145,7 @@ def _read_table(path: Path, name: str, image: str | None, label: str | None, lab
         table = file.read(wanted, use_threads=False)
         paths = table.column(columns.path.partition(".")[0]).to_pylist() if columns.path else []
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} is damaged: {in_one_line(error)}; fetch or write it again") from error
+        raise DataError(f"{path} is damaged: {in_one_line(error).rstrip('.')}; fetch or write it again") from error
     groups = [file.metadata.row_group(g) for g in range(file.metadata.num_row_groups)]
     part = Part(path, tuple(group.num_rows for group in groups))
     sizes = [state.size]

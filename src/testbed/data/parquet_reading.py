@@ -31,7 +31,8 @@ def open_parquet(path: Path) -> Any:
         # with a buffer, memory grows with a page of the file and not with a row group, which may hold all pictures.
         return ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
     except (OSError, ValueError) as error:  # pyarrow's errors are subclasses of these
-        raise DataError(f"{path} is no whole parquet file: {in_one_line(error)}; fetch or write it again") from error
+        why = in_one_line(error).rstrip(".")
+        raise DataError(f"{path} is no whole parquet file: {why}; fetch or write it again") from error
 
 
 def in_one_line(error: BaseException) -> str:
