@@ -4,6 +4,7 @@ and `timm:local-dir:FOLDER`, as timm itself calls models that are saved in a fol
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -51,16 +52,7 @@ def resolve(name: str, rest: str) -> Model:
             fallback=lambda: timm.create_model(rest, pretrained=True).state_dict(),
         )
 
-    return Model(
-        name=name,
-        transform=timm_transform(config),
-        normalization=StandardNormalization(mean=config["mean"], std=config["std"]),
-        classifier_loader=load,
-        eval_batch_size=64,
-        arch=arch,
-        tags=("timm",),
-        **_outputs(arch, pretrained.get("num_classes", 0), published=True),
-    )
+    return _entry(name, arch, config, load, **_outputs(arch, pretrained.get("num_classes", 0), published=True))
 
 
 def _from_folder(name: str, source: str, place: str) -> Model:
@@ -100,6 +92,12 @@ def _from_folder(name: str, source: str, place: str) -> Model:
     names = told.get("label_names")
     count = arguments.get("num_classes", pretrained["num_classes"])
     where = f"{folder.origin}/config.json"
+    named = names and len(names) == count
+    outputs = classes_from(list(map(str, names)), where) if named else _outputs(arch, count)
+    return _entry(name, arch, config, load, input_note=note, **outputs)
+
+
+def _entry(name: str, arch: str, config: dict[str, Any], load: Callable[[], Any], **more: Any) -> Model:
     return Model(
         name=name,
         transform=timm_transform(config),
@@ -108,8 +106,7 @@ def _from_folder(name: str, source: str, place: str) -> Model:
         eval_batch_size=64,
         arch=arch,
         tags=("timm",),
-        input_note=note,
-        **(classes_from(list(map(str, names)), where) if names and len(names) == count else _outputs(arch, count)),
+        **more,
     )
 
 
