@@ -10,8 +10,9 @@ import pytest
 import tiny
 from stored_results import completed
 from testbed import StandardTransform
+from testbed.engine.bundles import bundles_of
 from testbed.engine.loaded import LoadedModels, nbytes_of
-from testbed.engine.plan import bundles_of, make_plan
+from testbed.engine.plan import make_plan
 from testbed.entries.registry import Registry
 from testbed.options import RunOptions
 from testbed.store.opening import open_store

@@ -239,7 +239,8 @@ def main(
     from testbed.commands.run_report import disk_of, print_plan, print_report
     from testbed.data.locate import data_roots
     from testbed.data.writing import writing_to
-    from testbed.engine.plan import bundles_of, make_plan
+    from testbed.engine.bundles import bundles_of
+    from testbed.engine.plan import make_plan
     from testbed.entries.other_input import named
     from testbed.entries.registry import load_registry
     from testbed.options import RunOptions

@@ -14,7 +14,8 @@ from testbed.commands.options import say
 from testbed.errors import counted
 
 if TYPE_CHECKING:
-    from testbed.engine.plan import Bundle, Pair, Plan
+    from testbed.engine.bundles import Bundle
+    from testbed.engine.pairs import Pair, Plan
     from testbed.engine.run import Report
     from testbed.options import RunOptions
     from testbed.store.database import Store
@@ -172,7 +173,7 @@ def numbers_of_pairs(store: Store, plan: Plan, variant: str) -> list[Number]:
     from testbed.store.evaluation import OWN
     from testbed.store.find import EVERY, numbers
 
-    asked = {(p.stored_model, p.setting.name, p.setting.version) for p in plan.pairs if p.asked}
+    asked = {pair.key for pair in plan.pairs if pair.asked}
     models, settings = {model for model, _, _ in asked}, {setting for _, setting, _ in asked}
     # All versions are read: the newest stored version need not be the one that is declared.
     stored = numbers(store, sorted(models), sorted(settings), variant=variant, version=EVERY, source=OWN)

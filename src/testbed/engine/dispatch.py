@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 
+from testbed.engine.bundles import Bundle, bundles_of
 from testbed.engine.interrupts import held_back
 from testbed.engine.messages import ChunkDone, ChunkFailed, Event, Note, Progress, Share, Task, TaskDone
-from testbed.engine.plan import Bundle, Pair, Plan, bundles_of
+from testbed.engine.pairs import Pair, Plan
 from testbed.engine.pools import Died, Member, Pool
 from testbed.engine.progress import ProgressReport
 from testbed.engine.recording import Begun, Recorder

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-
-import numpy as np
 
 from testbed.data.audit import Findings
 from testbed.data.rows import Rows
@@ -14,6 +10,7 @@ from testbed.data.samples import UNKNOWN, Samples
 from testbed.engine.checks import doubtful_attack, look_over_setting, refused_options
 from testbed.engine.combining import member_made_again, refuse_options, why_not_combined, with_members
 from testbed.engine.data_changes import DataToday, looked_at
+from testbed.engine.pairs import Pair, Plan
 from testbed.engine.stored import Doubts, Outdated, Standing, standing_of, told_apart
 from testbed.entries.checks import check_name
 from testbed.entries.eval_setting import EvalSetting
@@ -24,162 +21,6 @@ from testbed.errors import DataError, ModelError, StoreError
 from testbed.models.classes import columns_for, columns_of_head, lacks_classes, own_head
 from testbed.options import RunOptions, stored_model_name
 from testbed.store.database import Store
-
-_NAMED = 3  # models that are named in one line
-_IMAGENET_CLASSES = 1000
-
-
-@dataclass
-class Pair:
-    """One model on one setting, and what is to be done about it."""
-
-    model: Model
-    setting: EvalSetting  # as declared
-    action: str = "run"  # run, derive, done, fail
-    stored_model: str = ""  # the name results go under: with a checkpoint it is not the entry's own
-    samples: Samples | None = None
-    rows: Rows | None = None
-    asked: bool = True  # False for one that is run only because a derived one needs it
-    follows: bool = False  # whether it is made only because the one whose logits it reads is made again
-    error: str = ""
-    warning: str = ""
-    data_warning: str = ""  # the part of it that is about the images, and the same for every model
-    reason: str = ""  # why a stored result is made again
-    replaces: int | None = None  # the evaluation that stood when the plan was made
-
-    @property
-    def label(self) -> str:
-        return f"{self.stored_model} on {self.setting.name}"
-
-    @property
-    def reads(self) -> list[tuple[str, str]]:
-        """Model and setting of the stored logits that it is made from; none where it has a forward pass."""
-        if isinstance(self.model.made_of, Ensemble):
-            return [(member, self.setting.name) for member in self.model.made_of.members]
-        return [(self.stored_model, self.setting.logits_from)] if self.setting.logits_from is not None else []
-
-    @property
-    def n_images(self) -> int:
-        return len(self.rows) if self.rows is not None else 0
-
-    @property
-    def n_classes(self) -> int:
-        """How many columns the logits will have, as far as the setting tells: those of its classes, or ImageNet's."""
-        if self.setting.class_sublist is not None:
-            return len(self.setting.class_sublist)
-        return (self.samples.num_classes if self.samples is not None else None) or _IMAGENET_CLASSES
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the data; empty where it could not be opened."""
-        return self.samples.fingerprint if self.samples is not None else ""
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Of the whole dataset, in its own numbering."""
-        return self.samples.targets if self.samples is not None else np.empty(0, dtype=np.int64)
-
-
-@dataclass
-class Plan:
-    """All pairs of a run, each with its action. A pair that others read their logits from stands before them."""
-
-    pairs: list[Pair] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what the user should know before the work begins
-
-    def having(self, action: str) -> list[Pair]:
-        return [p for p in self.pairs if p.action == action]
-
-    def parents_of(self, pair: Pair) -> list[Pair]:
-        """The pairs of this plan whose logits it reads; what is stored and stands need not be among them."""
-        return [self._by_name[key] for key in pair.reads if key in self._by_name]
-
-    def children_of(self, parent: Pair) -> list[Pair]:
-        """Pairs that are derived from this one's logits."""
-        return self._children.get((parent.stored_model, parent.setting.name), [])
-
-    @cached_property
-    def _by_name(self) -> dict[tuple[str, str], Pair]:
-        return {(p.stored_model, p.setting.name): p for p in self.pairs}
-
-    @cached_property
-    def _children(self) -> dict[tuple[str, str], list[Pair]]:
-        children: dict[tuple[str, str], list[Pair]] = {}
-        for pair in self.having("derive"):
-            for key in pair.reads:
-                children.setdefault(key, []).append(pair)
-        return children
-
-    def made_again(self) -> list[str]:
-        """Why stored results are made again: a line for each reason and setting, with the models."""
-        models: dict[tuple[str, str, str], list[str]] = {}
-        for pair in self.pairs:
-            combined = pair.action == "derive" and isinstance(pair.model.made_of, Ensemble)
-            if pair.reason and (pair.action == "run" or combined):
-                how = "combined" if combined else "run"
-                models.setdefault((pair.setting.name, how, pair.reason), []).append(pair.stored_model)
-        told = []
-        for (setting, how, reason), names in models.items():
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            told.append(f"{setting}: {how} again for {', '.join(names[:_NAMED])}{more}: {reason}")
-        return told
-
-    def warned(self) -> list[str]:
-        """What is wrong with the data of settings that are to be run: a line for each, before the work begins."""
-        lines = (
-            f"warning: {pair.setting.name}: {pair.data_warning}" for pair in self.having("run") if pair.data_warning
-        )
-        return list(dict.fromkeys(lines))
-
-    def estimated_seconds(self, speeds: dict[str, float]) -> float | None:
-        """From stored throughput; None where none of the models has been run before."""
-        timed = [p for p in self.having("run") if p.stored_model in speeds]
-        if not timed:
-            return None
-        known = sum(p.n_images / speeds[p.stored_model] for p in timed)
-        images = sum(p.n_images for p in timed)
-        # Models that were never run are taken to be as fast as the others.
-        return known * sum(p.n_images for p in self.having("run")) / max(images, 1)
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """Pairs of one setting whose models want the same pictures: each picture is prepared once for all of them."""
-
-    pairs: tuple[Pair, ...]
-    batch: int  # the largest batch size among them, of which the others are parts
-
-    @property
-    def models(self) -> frozenset[str]:
-        return frozenset(pair.model.name for pair in self.pairs)
-
-
-def batch_size_of(pair: Pair, registry: Registry, options: RunOptions) -> int:
-    return options.batch_of(pair.model.batch_size_for(registry.runnable(pair.setting.name)))
-
-
-def bundles_of(plan: Plan, registry: Registry, options: RunOptions) -> list[Bundle]:
-    """The pairs to run, in bundles that are prepared together, in the order of the plan."""
-    bundles: list[tuple[tuple[object, ...], list[tuple[Pair, int]]]] = []
-    of_setting: dict[str, list[int]] = {}  # places in `bundles`: transforms can be compared, but need not be hashable
-    for pair in plan.having("run"):
-        setting = registry.runnable(pair.setting.name)
-        transforms, size = setting.transforms_for(pair.model), batch_size_of(pair, registry, options)
-        places = of_setting.setdefault(pair.setting.name, [])
-        for place in places:
-            wanted, members = bundles[place]
-            if wanted == transforms and _parts_of_one([size, *(s for _, s in members)]):
-                members.append((pair, size))
-                break
-        else:
-            places.append(len(bundles))
-            bundles.append((transforms, [(pair, size)]))
-    return [Bundle(tuple(p for p, _ in members), max(s for _, s in members)) for _, members in bundles]
-
-
-def _parts_of_one(sizes: Sequence[int]) -> bool:
-    """Whether batches of all these sizes can be cut from batches of the largest."""
-    return all(max(sizes) % size == 0 for size in sizes)
 
 
 def make_plan(

@@ -19,7 +19,7 @@ import numpy as np
 
 from testbed.data.rows import Rows
 from testbed.data.samples import Samples, fingerprint_of
-from testbed.engine.plan import Plan
+from testbed.engine.pairs import Plan
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.made_of import Probe
 from testbed.entries.model import Model

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.engine.plan import Pair
+from testbed.engine.pairs import Pair
 from testbed.errors import cause_of
 
 _LINE_EVERY_S = 10.0

@@ -18,12 +18,13 @@ from testbed.data import writing
 from testbed.data.content import sum_of
 from testbed.data.locate import clone
 from testbed.data.samples import fingerprint_of
+from testbed.engine.bundles import batch_size_of
 from testbed.engine.checks import attack_without_effect, counterparts, near_chance
 from testbed.engine.combining import combine
 from testbed.engine.data_changes import choice_of
 from testbed.engine.function_changes import functions_of
 from testbed.engine.messages import ChunkDone, Share, Task
-from testbed.engine.plan import Pair, batch_size_of
+from testbed.engine.pairs import Pair
 from testbed.engine.stored import less_precise, rotation_head
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.made_of import Ensemble

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from testbed.engine.dispatch import Dispatcher, Outcome
-from testbed.engine.plan import Pair, Plan, make_plan
+from testbed.engine.pairs import Pair, Plan
+from testbed.engine.plan import make_plan
 from testbed.engine.pools import InlinePool, ProcessPool
 from testbed.engine.probe_training import with_heads
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
@@ -59,13 +59,13 @@ def run_evaluations(
     `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist only here.
     Lines are added to the file `log`. `outdated` may find fault with a stored result, which is then made again.
     """
-    planned = partial(make_plan, registry, store, models, eval_settings, options, overwrite, outdated)
-    plan = with_heads(planned, registry, store, options, devices, quiet)
+    plan = with_heads(
+        lambda: make_plan(registry, store, models, eval_settings, options, overwrite, outdated),
+        *(registry, store, options, devices, quiet),
+    )
     report = Report(plan, log=log)
-    for note in () if quiet else (*plan.made_again(), *plan.notes, *plan.warned()):
-        print(note, file=sys.stderr, flush=True)
-    done = {(p.stored_model, p.setting.name, p.setting.version) for p in plan.having("done")}
-    store.clear_failures(done, options.variant)
+    _tell(() if quiet else (*plan.made_again(), *plan.notes, *plan.warned()))
+    store.clear_failures({pair.key for pair in plan.having("done")}, options.variant)
     if len(plan.having("done")) == len(plan.pairs):
         return report
     store.begin_run()
@@ -85,6 +85,11 @@ def run_evaluations(
     finally:
         store.end_run()
     return report
+
+
+def _tell(notes: Iterable[str]) -> None:
+    for note in notes:
+        print(note, file=sys.stderr, flush=True)
 
 
 def _pool(
