@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 
 from testbed.engine.bundles import Bundle, bundles_of
+from testbed.engine.endings import Endings, Outcome
 from testbed.engine.interrupts import held_back
 from testbed.engine.messages import ChunkDone, ChunkFailed, Event, Note, Progress, Share, Task, TaskDone
 from testbed.engine.pairs import Pair, Plan
@@ -66,30 +67,12 @@ class _Work:
         self.waiting = deque(task for task in kept if task.shares)
 
 
-@dataclass(frozen=True)
-class _Busy:
-    """A pair that another run is at."""
-
-    pair: Pair
-    before: int | None  # the completed evaluation that stood before, which is not the one waited for
-
-
-@dataclass
-class Outcome:
-    """What became of a plan."""
-
-    completed: list[Pair] = field(default_factory=list)
-    derived: list[Pair] = field(default_factory=list)
-    failed: list[Pair] = field(default_factory=list)
-
-
 class Dispatcher:
     """Runs a plan over a pool of workers and records every result as it is whole."""
 
     def __init__(
         self, plan: Plan, pool: Pool, recorder: Recorder, report: ProgressReport, overwrite: bool = False
     ) -> None:
-        self._plan = plan
         self._pool = pool
         self._recorder = recorder
         self._report = report
@@ -98,14 +81,13 @@ class Dispatcher:
         self._images_to_begin = sum(pair.n_images for bundle in self._to_begin for pair in bundle.pairs)
         self._work: dict[int, _Work] = {}  # by number of its bundle
         self._bundles = count()
-        self._busy: list[_Busy] = []  # another run on the same database is at them
         self._newest = recorder.store.newest_evaluation()  # what is newer than this was not known to the plan
         self._watch = Watch(recorder.options.timeout)
         self._underway: dict[int, _Underway] = {}
         self._whole: deque[_Underway] = deque()  # all their chunks are recorded: to be joined and measured
         self._broken_models: dict[str, str] = {}  # could not be loaded: their further pairs fail without a try
-        self._made: set[int] = set()  # pairs that this run has brought to their end, by identity
-        self.outcome = Outcome()
+        self._endings = Endings(plan, recorder, report)
+        self.outcome = self._endings.outcome
 
     def run(self) -> Outcome:
         """What needs no worker first, then give and take until nothing is left."""
@@ -117,16 +99,12 @@ class Dispatcher:
         return self.outcome
 
     def _run(self) -> None:
-        for pair in self._plan.having("fail"):
-            self._fail(pair, pair.error)
-        for pair in self._plan.having("derive"):
-            if all(parent.action == "done" for parent in self._plan.parents_of(pair)):
-                self._derive(pair)
-        while self._to_begin or self._underway or self._whole or self._busy:
+        self._endings.of_pairs_without_work()
+        while self._to_begin or self._underway or self._whole or self._endings.busy:
             self._hand_out()
             if self._whole:  # one at a time: the workers are heard in between
                 self._finish(self._whole.popleft())
-            waits = not self._whole and (self._to_begin or self._underway or self._busy)
+            waits = not self._whole and (self._to_begin or self._underway or self._endings.busy)
             for member, event in self._pool.events(_WAIT_S if waits else 0.0):
                 self._watch.heard(member, event)
                 self._handle(member, event)
@@ -196,16 +174,16 @@ class Dispatcher:
             taken = []
             for pair in bundle.pairs:
                 if pair.model.name in self._broken_models:
-                    self._fail(pair, self._broken_models[pair.model.name])
+                    self._endings.fail(pair, self._broken_models[pair.model.name])
                     continue
                 before = self._recorder.completed_id(pair)
                 if before is not None and before > self._newest:
-                    self._completed_elsewhere(pair)
+                    self._endings.completed(pair)
                     continue
                 try:
                     taken += self._take(pair, before)
                 except Busy as busy:
-                    self._wait_for(pair, before, busy)
+                    self._endings.wait_for(pair, before, busy)
             if taken:
                 return self._as_work(bundle, taken)
         return None
@@ -217,10 +195,6 @@ class Dispatcher:
         near = (place for place in places if self._to_begin[place].models & at_hand)
         free = (place for place in places if not self._to_begin[place].models & taken)
         return next(near, next(free, 0))
-
-    def _wait_for(self, pair: Pair, before: int | None, busy: Busy) -> None:
-        self._report.note(f"{pair.label}: {busy}; waiting for it")
-        self._busy.append(_Busy(pair, before))
 
     def _take(self, pair: Pair, before: int | None) -> list[Begun]:
         """Claim a pair. Nothing where only the result was missing, which then is made."""
@@ -336,46 +310,18 @@ class Dispatcher:
         except Exception as error:  # metrics functions are the users' own code
             self._fail_begun(underway, in_words(error))
             return
-        self.outcome.completed.append(pair)
-        self._report.finished(pair)
-        self._derive_children(pair)
+        self._endings.completed(pair)
 
     def _lose(self, underway: _Underway, busy: Busy) -> None:
         """Another run took the pair over while this one slept: write nothing about it, and wait for its result."""
         self._forget(underway)
         self._recorder.let_go(underway.evaluation_id)
-        self._wait_for(underway.pair, underway.before, busy)
+        self._endings.wait_for(underway.pair, underway.before, busy)
 
     def _forget(self, underway: _Underway) -> None:
         self._underway.pop(underway.evaluation_id, None)
         for work in self._work.values():
             work.drop(underway.evaluation_id)
-
-    def _derive(self, pair: Pair) -> None:
-        try:
-            self._make_derived(pair)
-        except Busy as busy:
-            self._wait_for(pair, self._recorder.completed_id(pair), busy)
-
-    def _make_derived(self, pair: Pair) -> None:
-        """Raises Busy where another run is deriving it at this moment."""
-        try:
-            self._recorder.derive(pair)
-        except Busy:
-            raise
-        except Exception as error:
-            self._fail(pair, in_words(error))
-            return
-        self.outcome.derived.append(pair)
-        self._report.finished(pair)
-        self._derive_children(pair)
-
-    def _derive_children(self, parent: Pair) -> None:
-        """Those that wait for nothing else: an ensemble has several members."""
-        self._made.add(id(parent))
-        for pair in self._plan.children_of(parent):
-            if all(p.action == "done" or id(p) in self._made for p in self._plan.parents_of(pair)):
-                self._derive(pair)
 
     def _fail_begun(self, underway: _Underway, error: str, details: str = "") -> None:
         """Fail a pair that this run holds, unless another has it by now: then it is not for this one to judge."""
@@ -385,49 +331,25 @@ class Dispatcher:
         except Busy as busy:
             self._lose(underway, busy)
             return
-        self._report_failure(underway.pair, error, details)
-
-    def _fail(self, pair: Pair, error: str) -> None:
-        """Fail a pair that was not begun."""
-        try:
-            self._recorder.fail(pair, error)
-        except Busy:
-            pass  # another run is at it, with a result of its own
-        self._report_failure(pair, error)
-
-    def _report_failure(self, pair: Pair, error: str, details: str = "") -> None:
-        pair.error = error
-        self.outcome.failed.append(pair)
-        self._report.failed(pair, error, details)
-        for child in self._plan.children_of(pair):
-            if child.error:  # another member has failed before
-                continue
-            of_member = child.setting.name == pair.setting.name
-            from_what = f"its member {pair.stored_model}" if of_member else f"'{pair.setting.name}'"
-            self._fail(child, f"{from_what}, from which it is derived, failed")
-
-    def _completed_elsewhere(self, pair: Pair) -> None:
-        """Another run has brought the pair to its end since this one began."""
-        self.outcome.completed.append(pair)
-        self._report.finished(pair)
-        self._derive_children(pair)
+        self._endings.failed(underway.pair, error, details)
 
     def _look_after_busy(self) -> None:
         """Pairs another run is at: take its result when it has one, take them over when it is gone."""
-        waiting, self._busy = self._busy, []
+        waiting = self._endings.busy
+        self._endings.busy = []
         for busy in waiting:
             pair = busy.pair
             if self._recorder.completed_id(pair) not in (None, busy.before):
-                self._completed_elsewhere(pair)
+                self._endings.completed(pair)
                 continue
             try:
                 if pair.action == "derive":
-                    self._make_derived(pair)
+                    self._endings.make_derived(pair)
                 elif taken := self._take(pair, busy.before):
                     self._as_work(Bundle((pair,), self._recorder.batch_size(pair)), taken)
             except Busy:
-                self._busy.append(busy)
-        if self._busy:
+                self._endings.busy.append(busy)
+        if self._endings.busy:
             time.sleep(_WAIT_S)
 
 
