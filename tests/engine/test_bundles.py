@@ -108,16 +108,17 @@ def test_pairs_that_were_left_at_different_chunks_go_on_together(tmp_path):
     """One model has finished some chunks before the other joins it, in chunks of another size."""
     from testbed.engine import recording
 
-    done, whole = [], recording.Recorder.chunk
+    done, whole = [], recording.Recorder.chunks
 
-    def stops_after_three(self, event, device):
-        whole(self, event, device)
-        done.append(event)
+    def stops_after_three(self, events):
+        done.extend(events)
         if len(done) == 3:
+            whole(self, events)
             raise KeyboardInterrupt
+        return whole(self, events)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recording.Recorder, "chunk", stops_after_three)
+        patch.setattr(recording.Recorder, "chunks", stops_after_three)
         report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny"], chunk_size=32)
     assert report.interrupted
     report, store = tiny.run(tmp_path, ["tiny_a", "tiny_b"], ["tiny"], chunk_size=80)

@@ -134,13 +134,13 @@ def test_a_head_that_is_trained_anew_in_the_middle_of_a_pair_fails_it(tmp_path, 
     from testbed.engine.recording import Recorder
 
     save_random_head(tmp_path, 1)
-    recorded = Recorder.chunk
+    recorded = Recorder.chunks
 
-    def retrain_and_record(self, done, device):
+    def retrain_and_record(self, done):
         save_random_head(tmp_path, 2)
-        recorded(self, done, device)
+        return recorded(self, done)
 
-    monkeypatch.setattr(Recorder, "chunk", retrain_and_record)
+    monkeypatch.setattr(Recorder, "chunks", retrain_and_record)
     report, _ = tiny.run(tmp_path, ["tiny_a"], ["tiny"], record=("rotation",), results_folder=str(tmp_path))
     assert "rotation head changed while the pair was under way" in tiny.failure(report)
 
@@ -150,14 +150,14 @@ def test_chunks_of_an_older_head_are_not_joined_with_those_of_a_new_one(tmp_path
 
     how = dict(record=("rotation",), results_folder=str(tmp_path), chunk_size=64)
     save_random_head(tmp_path, 1)
-    recorded = Recorder.chunk
+    recorded = Recorder.chunks
 
-    def record_and_stop(self, done, device):
-        recorded(self, done, device)
+    def record_and_stop(self, done):
+        recorded(self, done)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as stopping, contextlib.suppress(KeyboardInterrupt):
-        stopping.setattr(Recorder, "chunk", record_and_stop)
+        stopping.setattr(Recorder, "chunks", record_and_stop)
         tiny.run(tmp_path, ["tiny_a"], ["tiny"], **how)
     head = save_random_head(tmp_path, 2)
     report, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"], **how)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from testbed.engine.pairs import Pair, Plan
 from testbed.entries.registry import Registry
 from testbed.options import RunOptions
+
+_LOADED = 16  # models that a device holds at once: as many ViT-B/16 take 5.5 GB, which half of a small GPU holds
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,11 @@ class Bundle:
     batch: int  # the largest batch size among them, of which the others are parts
 
     @property
+    def images(self) -> int:
+        """Counted once for each model."""
+        return sum(pair.n_images for pair in self.pairs)
+
+    @property
     def models(self) -> frozenset[str]:
         return frozenset(pair.model.name for pair in self.pairs)
 
@@ -26,25 +34,55 @@ def batch_size_of(pair: Pair, registry: Registry, options: RunOptions) -> int:
     return options.batch_of(pair.model.batch_size_for(registry.runnable(pair.setting.name)))
 
 
-def bundles_of(plan: Plan, registry: Registry, options: RunOptions) -> list[Bundle]:
-    """The pairs to run, in bundles that are prepared together, in the order of the plan."""
-    bundles: list[tuple[tuple[object, ...], list[tuple[Pair, int]]]] = []
-    of_setting: dict[str, list[int]] = {}  # places in `bundles`: transforms can be compared, but need not be hashable
-    for pair in plan.having("run"):
-        setting = registry.runnable(pair.setting.name)
-        transforms, size = setting.transforms_for(pair.model), batch_size_of(pair, registry, options)
-        places = of_setting.setdefault(pair.setting.name, [])
-        for place in places:
-            wanted, members = bundles[place]
-            if wanted == transforms and _parts_of_one([size, *(s for _, s in members)]):
-                members.append((pair, size))
-                break
-        else:
-            places.append(len(bundles))
-            bundles.append((transforms, [(pair, size)]))
-    return [Bundle(tuple(p for p, _ in members), max(s for _, s in members)) for _, members in bundles]
+def bundles_of(plan: Plan, registry: Registry, options: RunOptions, devices: int = 1) -> list[Bundle]:
+    """The pairs to run, in bundles that are prepared together, in the order of the plan.
+
+    A bundle has no more models than there are for each device, unless a device holds more at once: otherwise each of
+    many devices would load all models of the run for every chunk.
+    """
+    to_run = plan.having("run")
+    most = max(_LOADED, math.ceil(len({pair.model.name for pair in to_run}) / max(devices, 1)))
+    settings = {name: registry.runnable(name) for name in {pair.setting.name for pair in to_run}}
+    transforms, bundles = _Distinct(), list[_Growing]()
+    open_for: dict[tuple[str, int], list[_Growing]] = {}  # by setting and transforms
+    for pair in to_run:
+        setting = settings[pair.setting.name]
+        size = options.batch_of(pair.model.batch_size_for(setting))
+        alike = open_for.setdefault((setting.name, transforms.number_of(setting.transforms_for(pair.model))), [])
+        bundle = next((b for b in alike if len(b.pairs) < most and _parts_of_one({size, *b.sizes})), None)
+        if bundle is None:
+            bundle = _Growing()
+            bundles.append(bundle)
+            alike.append(bundle)
+        bundle.pairs.append(pair)
+        bundle.sizes.add(size)
+        if len(bundle.pairs) == most:
+            alike.remove(bundle)
+    return [Bundle(tuple(bundle.pairs), max(bundle.sizes)) for bundle in bundles]
 
 
-def _parts_of_one(sizes: Sequence[int]) -> bool:
+@dataclass(eq=False)
+class _Growing:
+    pairs: list[Pair] = field(default_factory=list)
+    sizes: set[int] = field(default_factory=set)  # of their batches
+
+
+class _Distinct:
+    """Numbers for values that can be compared, but need not be hashable."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._unhashable: list[object] = []
+
+    def number_of(self, value: object) -> int:
+        try:
+            return self._numbers.setdefault(value, len(self._numbers))
+        except TypeError:
+            if value not in self._unhashable:
+                self._unhashable.append(value)
+            return -1 - self._unhashable.index(value)
+
+
+def _parts_of_one(sizes: Collection[int]) -> bool:
     """Whether batches of all these sizes can be cut from batches of the largest."""
     return all(max(sizes) % size == 0 for size in sizes)

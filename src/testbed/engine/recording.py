@@ -30,9 +30,10 @@ from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.made_of import Ensemble
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError
+from testbed.metrics.estimate import Estimate
 from testbed.options import RunOptions
 from testbed.store import files
-from testbed.store.database import METRIC, Busy, Claim, Store, Work, now
+from testbed.store.database import METRIC, Busy, Chunk, Claim, Store, Work, now
 from testbed.store.evaluation import OWN
 from testbed.store.find import EVERY, find, find_one, numbers
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
@@ -47,6 +48,16 @@ class Begun:
 
     share: Share
     gaps: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What the files of a pair hold."""
+
+    metrics: Mapping[str, Estimate]
+    digests: Mapping[str, str]  # by array
+    n_bytes: int  # of the logits
+    alarm: str  # what looks wrong
 
 
 class Recorder:
@@ -120,19 +131,25 @@ class Recorder:
     def has_chunk(self, evaluation_id: int, start: int) -> bool:
         return start in self._chunks.get(evaluation_id, ())
 
-    def chunk(self, done: ChunkDone, device: str) -> None:
-        task, evaluation_id = done.task, done.share.evaluation_id
-        self._facts[evaluation_id] = dict(done.facts)
-        self._chunks[evaluation_id].add(task.start)
-        self.store.record_chunk(
-            evaluation_id,
-            start=task.start,
-            stop=task.stop,
-            seconds=done.seconds,
-            device=device,
-            bad_rows=done.bad_rows,
-            weights_sha256=done.facts["weights_sha256"],
-            content=done.content,
+    def chunks(self, done: Sequence[tuple[ChunkDone, str]]) -> set[int]:
+        """Chunks with the devices they come from. Returns the evaluations that another run has taken over."""
+        for event, _ in done:
+            self._facts[event.share.evaluation_id] = dict(event.facts)
+            self._chunks[event.share.evaluation_id].add(event.task.start)
+        return self.store.record_chunks(
+            [
+                Chunk(
+                    event.share.evaluation_id,
+                    event.task.start,
+                    event.task.stop,
+                    event.seconds,
+                    device,
+                    event.bad_rows,
+                    event.facts["weights_sha256"],
+                    event.content,
+                )
+                for event, device in done
+            ]
         )
 
     def finish(self, pair: Pair, evaluation_id: int) -> None:
@@ -140,29 +157,22 @@ class Recorder:
         chunks = self.store.chunk_facts(evaluation_id)
         head = self._heads.pop(evaluation_id, {})
         self._refuse_mixed(pair, evaluation_id, chunks, head)
-        relative, samples_path = self._logits_paths[evaluation_id], self._samples_path(pair)
-        target = self.store.folder / relative
-        parts = files.parts_folder(target)
-        digests = files.assemble(parts, [c["start"] for c in chunks], pair.n_images, target, self.options.logits_dtype)
-        bad_rows = [row for c in chunks for row in c["bad_rows"]]
-        # Measured from what was stored, so that a later look at the file gives the same numbers.
-        outputs = outputs_in(self.store.folder, relative, samples_path, bad_rows)
-        metrics = measure(pair.setting, pair.model, outputs)
-        alarm = near_chance(pair.setting, outputs.targets, outputs.columns, metrics, outputs.predictions)
-        idle = attack_without_effect(metrics, self._top1_elsewhere(pair))
+        relative, bad_rows = self._logits_paths[evaluation_id], [row for c in chunks for row in c["bad_rows"]]
+        joined = self._join(pair, relative, [c["start"] for c in chunks], bad_rows)
+        idle = attack_without_effect(joined.metrics, self._top1_elsewhere(pair))
         facts = self._facts.pop(evaluation_id, {})
-        told = (pair.warning, facts.pop("warning", ""), alarm, idle)
+        told = (pair.warning, facts.pop("warning", ""), joined.alarm, idle)
         pair.warning = "; ".join(text for text in told if text)
         left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""
         facts.pop("weights_sha256", None)
         seconds = sum(c["seconds"] for c in chunks)
         orphans = self.store.complete(
             evaluation_id,
-            metrics,
+            joined.metrics,
             n_bad=len(bad_rows),
             logits_path=relative,
-            logits_sha256=digests["logits"],
-            logits_bytes=target.stat().st_size,
+            logits_sha256=joined.digests["logits"],
+            logits_bytes=joined.n_bytes,
             weights_sha256=chunks[0]["weights_sha256"],
             device=facts.pop("device", None),
             dtype=facts.pop("dtype", None),
@@ -179,7 +189,7 @@ class Recorder:
                 "data_revision": (pair.samples.revision if pair.samples else "") or None,
                 "choice": choice_of(self.registry, pair.setting.name),
                 "functions": dict(self._functions.pop(evaluation_id)),
-                "arrays_sha256": digests,
+                "arrays_sha256": joined.digests,
                 "bad_rows": bad_rows,
                 "devices": sorted({c["device"] for c in chunks}),
                 "limit": self.options.limit,
@@ -189,9 +199,26 @@ class Recorder:
                 "checkpoint": self.options.checkpoint,
             },
         )
-        del self._logits_paths[evaluation_id]
-        shutil.rmtree(parts, ignore_errors=True)
+        self._forget(evaluation_id)
+        shutil.rmtree(files.parts_folder(self.store.folder / relative), ignore_errors=True)
         files.remove_all_logits(self.store.folder, orphans)
+
+    def _join(self, pair: Pair, logits_path: str, starts: Sequence[int], bad_rows: Sequence[int]) -> Joined:
+        """The files of all chunks as one, and its metrics."""
+        target = self.store.folder / logits_path
+        parts = files.parts_folder(target)
+        digests = files.assemble(parts, starts, pair.n_images, target, self.options.logits_dtype)
+        # Measured from what was stored, so that a later look at the file gives the same numbers.
+        outputs = outputs_in(self.store.folder, logits_path, self._samples_path(pair), bad_rows)
+        metrics = measure(pair.setting, pair.model, outputs)
+        alarm = near_chance(pair.setting, outputs.targets, outputs.columns, metrics, outputs.predictions)
+        return Joined(metrics, digests, target.stat().st_size, alarm)
+
+    def _forget(self, evaluation_id: int) -> str | None:
+        """Of what this run holds: where its logits go."""
+        for kept in (self._facts, self._chunks, self._functions, self._heads):
+            kept.pop(evaluation_id, None)
+        return self._logits_paths.pop(evaluation_id, None)
 
     def _top1_elsewhere(self, pair: Pair) -> dict[str, float]:
         """top1 of the model on the settings with the same images, without the attack or with one."""
@@ -261,12 +288,11 @@ class Recorder:
     def fail_begun(self, evaluation_id: int, error: str) -> None:
         """The failure of a pair that this run holds. Raises TakenOver where it no longer does."""
         self.store.fail(evaluation_id, error)
+        self._forget(evaluation_id)
 
     def let_go(self, evaluation_id: int) -> None:
         """Forget a pair that another run has taken over, and remove this run's own files of it."""
-        self._facts.pop(evaluation_id, None)
-        self._heads.pop(evaluation_id, None)
-        logits_path = self._logits_paths.pop(evaluation_id, None)
+        logits_path = self._forget(evaluation_id)
         # While the row still has this place, the other run is about to take the chunks from here.
         if logits_path is not None and logits_path != self.store.logits_path(evaluation_id):
             files.remove_logits(self.store.folder, logits_path)

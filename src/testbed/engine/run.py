@@ -8,7 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.engine.dispatch import Dispatcher, Outcome
+from testbed.engine.dispatch import Dispatcher
+from testbed.engine.endings import Outcome
 from testbed.engine.pairs import Pair, Plan
 from testbed.engine.plan import make_plan
 from testbed.engine.pools import InlinePool, ProcessPool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,25 @@ class Claim:
     abandoned: str | None = None  # the same of an evaluation that could not be gone on with; its parts may be removed
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of an evaluation whose outputs lie in a file of their own."""
+
+    evaluation_id: int
+    start: int
+    stop: int
+    seconds: float
+    device: str
+    bad_rows: list[int]
+    weights_sha256: str | None = None
+    content: str | None = None  # digest of the images' bytes
+
+
 class TakenOver(Busy):
     """Another run has taken the pair over while this one slept: nothing about it is this run's to write any more."""
+
+    def __init__(self) -> None:
+        super().__init__("taken over by another run while this one was silent")
 
 
 class Store(Runs):
@@ -173,7 +190,7 @@ class Store(Runs):
         e = schema.evaluations
         row = connection.execute(sa.select(e).where(e.c.id == evaluation_id)).mappings().first()
         if row is None or row["run_id"] != self.run_id or row["complete"]:
-            raise TakenOver("taken over by another run while this one was silent")
+            raise TakenOver
         return row
 
     def _is_completed_by_this_run(self, connection: sa.Connection, evaluation_id: int) -> bool:
@@ -203,19 +220,30 @@ class Store(Runs):
             self._held(connection, evaluation_id)
             connection.execute(e.update().where(e.c.id == evaluation_id).values(logits_path=logits_path))
 
-    @repeated
     def record_chunk(self, evaluation_id: int, **facts: Any) -> None:
-        """One finished chunk: start, stop, seconds, device, bad_rows, weights_sha256.
+        """One finished chunk. Raises TakenOver, as all that follow, where the evaluation is another run's by now."""
+        if self.record_chunks([Chunk(evaluation_id, **facts)]):
+            raise TakenOver
 
-        It replaces earlier records of its rows, whose files were lost. Raises TakenOver, as all that follow, where
-        the evaluation is another run's by now.
+    @repeated
+    def record_chunks(self, chunks: Sequence[Chunk]) -> set[int]:
+        """Finished chunks, in one transaction. They replace earlier records of their rows, whose files were lost.
+
+        Returns the evaluations that are another run's by now, whose chunks are left out.
         """
-        c = schema.chunks
+        c, e = schema.chunks, schema.evaluations
+        ids = {chunk.evaluation_id for chunk in chunks}
+        same_rows = (c.c.evaluation_id == sa.bindparam("id"), c.c.start < sa.bindparam("end"))
+        replaced = c.delete().where(*same_rows, c.c.stop > sa.bindparam("begin"))
         with self.writing() as connection:
-            self._held(connection, evaluation_id)
-            same_rows = sa.and_(c.c.start < facts["stop"], c.c.stop > facts["start"])
-            connection.execute(c.delete().where(c.c.evaluation_id == evaluation_id, same_rows))
-            connection.execute(c.insert().values(evaluation_id=evaluation_id, **facts))
+            mine = sa.select(e.c.id).where(e.c.id.in_(ids), e.c.run_id == self.run_id, ~e.c.complete)
+            held = set(connection.execute(mine).scalars())
+            rows = [asdict(chunk) for chunk in _last_of_each(chunks) if chunk.evaluation_id in held]
+            if rows:
+                places = [{"id": r["evaluation_id"], "begin": r["start"], "end": r["stop"]} for r in rows]
+                connection.execute(replaced, places)
+                connection.execute(c.insert(), rows)
+        return ids - held
 
     @repeated
     def forget_chunks(self, evaluation_id: int) -> None:
@@ -323,6 +351,16 @@ class Store(Runs):
         if ids:
             with self.writing() as connection:  # one may have been claimed for another try in the meantime
                 connection.execute(e.delete().where(e.c.id.in_(ids), e.c.status == "failed"))
+
+
+def _last_of_each(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Without those whose rows come again: a chunk that was thought to be lost may be computed twice."""
+    kept: dict[int, list[Chunk]] = {}
+    for chunk in chunks:
+        others = kept.get(chunk.evaluation_id, [])
+        others = [other for other in others if other.stop <= chunk.start or chunk.stop <= other.start]
+        kept[chunk.evaluation_id] = [*others, chunk]
+    return [chunk for of_one in kept.values() for chunk in of_one]
 
 
 def _same_functions(before: Mapping[str, str] | None, today: Mapping[str, str]) -> bool:
