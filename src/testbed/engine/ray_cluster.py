@@ -80,6 +80,7 @@ class RayCluster:
             raise TestbedError("--ray needs the package ray: pip install 'robustness-testbed[ray]'") from None
         self._ray = ray
         self._folder = ""
+        _keep_logs_off_standard_output()
         try:
             with _signals_kept():
                 self._start() if address == LOCAL_RAY else self._join(address)
@@ -200,6 +201,14 @@ def _first_line(error: Exception) -> str:
 
 def _last_line(error: Exception) -> str:
     return _first_line(Exception("\n".join(reversed(str(error).splitlines()))))
+
+
+def _keep_logs_off_standard_output() -> None:
+    """Ray prints the last lines of a dead node's log among the tables of the run, which tells of that node itself."""
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):  # no option of Ray does it
+        worker.print_to_stdstream = lambda *arguments, **named: None
 
 
 def _short_folder() -> str | None:
