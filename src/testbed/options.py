@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,9 @@ DEFAULT_CHUNK = 1024
 DEFAULT_CACHE_GB = 10.0
 RECORDINGS = ("features", "rotation")
 AUTO = "auto"  # a batch size that is found on the device
+LOCAL_RAY = "local"  # a Ray of the run's own, on this machine
+RUNNING_RAY = "auto"  # the cluster that this machine is in
+_ADDRESS = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}")
 _MOST_AUTO = 512  # images of a batch that is found: beyond that GPUs gain little, and pictures wait in memory
 # Checked here and not only by click, since `testbed.evaluate` takes the same options.
 # (lowest, highest). Counts of images go into integer columns of a database; threads are made, so they are bounded too.
@@ -95,6 +99,20 @@ class RunOptions:
         parts = [f"limit={self.limit}"] if self.limit is not None else []
         parts += [f"seed={self.seed}"] if self.seed else []
         return ",".join(parts)
+
+
+@dataclass(frozen=True)
+class RayUse:
+    """Where the workers of a run come from, if it is a cluster of Ray."""
+
+    address: str = LOCAL_RAY
+    gpu_share: float = 1.0  # of a GPU for each worker
+
+    def __post_init__(self) -> None:
+        if self.address not in (LOCAL_RAY, RUNNING_RAY) and not _ADDRESS.fullmatch(self.address):
+            raise EntryError(f"--ray: expected nothing, auto or HOST:PORT of a running cluster, got '{self.address}'")
+        if not 0 < self.gpu_share <= 1:
+            raise EntryError(f"--ray-gpu-share: expected a number above 0 and up to 1, got {self.gpu_share!r}")
 
 
 def _flag(name: str) -> str:

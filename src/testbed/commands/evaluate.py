@@ -31,6 +31,7 @@ from testbed.commands.options import (
 if TYPE_CHECKING:
     from testbed.engine.run import Report
     from testbed.entries.registry import Registry
+    from testbed.options import RayUse
     from testbed.store.database import Store
 
 _INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C: 128 + SIGINT
@@ -85,6 +86,20 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     cls=ManyValues,
     metavar="ID...",
     help="GPU numbers, or cpu; `cpu cpu` makes two CPU workers.  [default: all GPUs, else cpu]",
+)
+@click.option(
+    "--ray",
+    metavar="[ADDRESS]",
+    is_flag=False,
+    flag_value="local",  # `--ray` may stand alone
+    help="Run on a Ray cluster, one worker per GPU of its machines: `auto` for the one this machine is in, or "
+    "HOST:PORT; without an address a Ray of its own. See docs/clusters.md.",
+)
+@click.option(
+    "--ray-gpu-share",
+    type=AnyNumber(min=0, max=1, min_open=True),
+    metavar="X",
+    help="With --ray, how much of a GPU a worker takes: 0.5 puts two on each.  [default: 1]",
 )
 @db_option
 @click.option("--no-db", is_flag=True, help="Store nothing: print the results and, with --logdir, write them there.")
@@ -216,6 +231,8 @@ def main(
     models: tuple[str, ...],
     eval_settings: tuple[str, ...],
     gpus: tuple[str, ...],
+    ray: str | None,
+    ray_gpu_share: float | None,
     db: str | None,
     no_db: bool,
     logdir: Path | None,
@@ -248,6 +265,7 @@ def main(
 
     if no_db and db is not None:
         raise click.UsageError("expected --db or --no-db, got both")
+    use_ray = _ray_use(ray, ray_gpu_share, gpus)
     entries = load_registry(registry)
     for line in entries.problems():
         say(f"registry: {line}", err=True)
@@ -285,6 +303,7 @@ def main(
             eval_settings,
             run,
             devices=chosen_devices(gpus) if gpus else None,
+            ray=use_ray,
             overwrite=overwrite,
             log=logdir / _LOG if logdir else None if no_db else store.folder / _LOG,
         )
@@ -292,6 +311,18 @@ def main(
         if logdir is not None:
             _save_to(logdir, report, store, entries, run.variant)
     raise SystemExit(_INTERRUPTED if report.interrupted else 1 if report.failed else 0)
+
+
+def _ray_use(address: str | None, gpu_share: float | None, gpus: tuple[str, ...]) -> RayUse | None:
+    from testbed.options import RayUse
+
+    if address is None:
+        if gpu_share is not None:
+            raise click.UsageError("--ray-gpu-share: expected --ray with it")
+        return None
+    if any(word != "cpu" for word in gpus):
+        raise click.UsageError("--gpus with --ray: expected cpu; Ray chooses the GPUs, so leave --gpus out to take all")
+    return RayUse(address, 1.0 if gpu_share is None else gpu_share)
 
 
 @contextmanager

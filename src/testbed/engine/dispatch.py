@@ -220,10 +220,10 @@ class Dispatcher:
         Which of several models was to blame is not known: they are tried one by one.
         """
         how = event.why or _end_of_process(event.exit_code)
-        self._report.note(f"worker {member.label} died ({how}), starting another")
+        self._report.note(f"worker {member.label} died ({how}), {event.then}")
         for place, task in reversed(list(enumerate(event.tasks))):
             left = [share for share in task.shares if self._not_recorded(task, share)]
-            alone = place == 0  # the one it was at
+            alone = place == 0 and event.blamed  # the one it was at
             if alone and len(left) == 1 and len(task.shares) == 1:
                 self._count_death(task, how, event.scope)
                 left = [share for share in left if share.evaluation_id in self._underway]

@@ -31,12 +31,14 @@ _GRACE_S = 2.0  # between asking a process to end and killing it
 
 @dataclass(frozen=True)
 class Died:
-    """A worker process is gone; its chunks must be given to another."""
+    """A worker is gone; its chunks must be given to another."""
 
     exit_code: int | None
     tasks: list[Task]
     why: str = ""  # this run has ended it
     scope: str = "pair"  # as for a chunk that failed: "model" where it was loading one
+    blamed: bool = True  # whether the chunk it was at may be the cause; of a lost machine it is not
+    then: str = "starting another"
 
 
 @dataclass
@@ -50,6 +52,7 @@ class Member:
     connection: Connection | None = None
     models: frozenset[str] = frozenset()  # of its last task: what it has loaded
     ended: tuple[str, str] = ("", "pair")  # why this run has ended the process, and the scope of that
+    far: bool = False  # on another machine, where this one's system knows nothing of it
 
     @property
     def pid(self) -> int | None:
@@ -65,11 +68,17 @@ Told = tuple[Member, Event | Died]
 
 
 class Pool(Protocol):
-    members: list[Member]
+    """Where tasks are run. A pool over several machines has members that come and go, or none for a while."""
+
+    members: list[Member]  # changes while events are taken, and at no other time; read it anew in every turn
 
     def give(self, member: Member, task: Task) -> None: ...
 
-    def events(self, timeout_s: float) -> Iterator[Told]: ...
+    def events(self, timeout_s: float) -> Iterator[Told]:
+        """Whatever the workers have to tell, waiting for the first word at most `timeout_s`.
+
+        `Died` is the last word of a worker. Of one that has left the members for good nothing more is heard.
+        """
 
     def told(self) -> Iterator[Told]: ...
 

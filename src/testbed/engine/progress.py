@@ -143,7 +143,8 @@ class Bars(Lines):
 
     def advance(self, device: str, images: int) -> None:
         self._images_done += images
-        self._devices[device].update(images)
+        if device in self._devices:  # workers of other machines come and go, and have no bars of their own
+            self._devices[device].update(images)
         self._all.update(images)
 
     def finished(self, pair: Pair) -> None:

@@ -12,13 +12,13 @@ from testbed.engine.dispatch import Dispatcher
 from testbed.engine.endings import Outcome
 from testbed.engine.pairs import Pair, Plan
 from testbed.engine.plan import make_plan
-from testbed.engine.pools import InlinePool, ProcessPool
+from testbed.engine.pools import InlinePool, Pool, ProcessPool
 from testbed.engine.probe_training import with_heads
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
 from testbed.engine.stored import Outdated
 from testbed.entries.registry import Registry
-from testbed.options import RunOptions
+from testbed.options import RayUse, RunOptions
 from testbed.store.database import Store
 from testbed.store.sweeping import sweep
 
@@ -49,6 +49,7 @@ def run_evaluations(
     options: RunOptions,
     devices: Sequence[str] | None = None,
     *,
+    ray: RayUse | None = None,
     overwrite: bool = False,
     inline: bool = False,
     quiet: bool = False,
@@ -57,7 +58,8 @@ def run_evaluations(
 ) -> Report:
     """Every model on every setting: plan, dispatch, record. Results stand in `store` as soon as each is whole.
 
-    `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist only here.
+    `devices` None means all GPUs, or else the CPU; with `ray` those of the machines of a cluster.
+    `inline` runs in this process, for entries that exist only here.
     Lines are added to the file `log`. `outdated` may find fault with a stored result, which is then made again.
     """
     plan = with_heads(
@@ -73,7 +75,7 @@ def run_evaluations(
     sweep(store)
     try:
         with (
-            closing(_pool(plan, registry, options, devices, inline)) as pool,
+            closing(_pool(plan, registry, options, devices, inline, ray)) as pool,
             closing(_progress(plan, [m.label for m in pool.members], quiet, log)) as progress,
             store.at_work(),
         ):
@@ -94,10 +96,19 @@ def _tell(notes: Iterable[str]) -> None:
 
 
 def _pool(
-    plan: Plan, registry: Registry, options: RunOptions, devices: Sequence[str] | None, inline: bool
-) -> ProcessPool | InlinePool:
+    plan: Plan,
+    registry: Registry,
+    options: RunOptions,
+    devices: Sequence[str] | None,
+    inline: bool,
+    ray: RayUse | None,
+) -> Pool:
     from testbed.engine.devices import chosen_devices, threads_per_worker  # torch counts the GPUs
 
+    if ray is not None and plan.having("run"):
+        from testbed.engine.ray_pool import ray_pool
+
+        return ray_pool(ray, options, devices or ())
     if devices is None:
         devices = chosen_devices() if plan.having("run") else ["cpu"]
     if inline:

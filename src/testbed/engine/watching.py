@@ -78,11 +78,11 @@ class Watch:
             signs.at_it_s += turn_s
             limit_s = self._limit(signs)
             if limit_s is not None and signs.at_it_s > limit_s:
-                text = f"ended after {limit_s:g} s {_state(member.pid)[0]} {signs.at.what}"
+                text = f"ended after {limit_s:g} s {_state(member)[0]} {signs.at.what}"
                 yield Worry(member, text, True, "model" if signs.at.loading and signs.at != _STARTING else "pair")
             elif not signs.warned and signs.silent_s > signs.patience * _silence(signs):
                 signs.warned = True
-                state, remedy = _state(member.pid)
+                state, remedy = _state(member)
                 who = f"worker {member.label} (process {member.pid})"
                 yield Worry(
                     member, f"{who}: no progress for {signs.silent_s:.0f} s, {state} {signs.at.what} ({remedy})"
@@ -102,11 +102,12 @@ def _silence(signs: _Signs) -> float:
     return SILENT_LOADING_S if signs.at.loading else SILENT_S
 
 
-def _state(pid: int) -> tuple[str, str]:
+def _state(member: Member) -> tuple[str, str]:
     """What the system says of a process that says nothing itself, and what can be done about it."""
+    pid = 0 if member.far else member.pid
     try:
         letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):  # another system, or it has just gone
+    except (OSError, IndexError):  # another system or machine, or it has just gone
         letter = ""
     if letter in ("T", "t"):
         return "stopped at", f"kill -CONT {pid} lets it go on"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from testbed.engine.preparing import LocalPreparer, Preparer, Tally
 from testbed.engine.shared_preparing import PreparingFailed
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.registry import Registry
-from testbed.errors import DataError, ModelError, TestbedError
+from testbed.errors import DataError, ModelError
 from testbed.models.classifier import LoadedModel
 from testbed.options import RunOptions
 from testbed.store.files import write_part
@@ -37,9 +35,10 @@ class Worker:
         tell: Callable[[Event], None],
         preparer: Preparer | None = None,
         workers: int = 1,  # that share the device's memory
+        write: Callable[[Path, int, Mapping[str, np.ndarray]], None] = write_part,
     ) -> None:
         self.device = device
-        self._registry, self._options, self._tell = registry, options, tell
+        self._registry, self._options, self._tell, self._write = registry, options, tell, write
         self._preparer = preparer or LocalPreparer(options)
         self._models = LoadedModels(device, registry, options, workers)
         self._setting: tuple[EvalSetting, Rows] | None = None  # the last task's, with its rows
@@ -56,6 +55,12 @@ class Worker:
                 for model in models:
                     failed(model.entry.name, error)
         self._tell(TaskDone(task))
+
+    def look_up(self, task: Task) -> None:
+        """Find the entries and the images of a task; raises an error that a user can mend where it cannot."""
+        for share in task.shares:
+            self._registry.model(share.model)
+        self._rows(task)
 
     def _evaluate(self, task: Task, models: Sequence[LoadedModel], failed: _Failures) -> None:
         """The chunk of every model that does not fail, written and told."""
@@ -94,7 +99,7 @@ class Worker:
         self, task: Task, share: Share, chunk: Rows, outputs: Outputs, seconds: float, content: str | None
     ) -> None:
         arrays = {"logits": outputs.logits, **outputs.extras}
-        write_part(Path(share.folder), task.start, {n: _placed(a, outputs.rows, chunk) for n, a in arrays.items()})
+        self._write(Path(share.folder), task.start, {n: _placed(a, outputs.rows, chunk) for n, a in arrays.items()})
         bad_rows = np.setdiff1d(chunk.numbers, outputs.rows.numbers).tolist()
         self._tell(ChunkDone(task, share, seconds, bad_rows, dict(outputs.facts), content))
 
@@ -128,14 +133,10 @@ class _Failures:
         share = self.left.pop(model, None)
         if share is None:
             return
-        if isinstance(error, TestbedError):
-            self._tell(ChunkFailed(self._task, share, scope, str(error)))
-        elif isinstance(error, PreparingFailed):
+        if isinstance(error, PreparingFailed):
             self._tell(ChunkFailed(self._task, share, scope, str(error), error.details))
         else:
-            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-            text, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
-            self._tell(ChunkFailed(self._task, share, "run" if full else scope, text, trace))
+            self._tell(ChunkFailed.of(self._task, share, error, scope))
 
 
 def _placed(array: np.ndarray, rows: Rows, chunk: Rows) -> np.ndarray:
