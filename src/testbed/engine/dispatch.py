@@ -11,7 +11,7 @@ from itertools import count, pairwise
 
 from testbed.engine.bundles import Bundle, bundles_of
 from testbed.engine.interrupts import held_back
-from testbed.engine.messages import ChunkDone, ChunkFailed, Event, Note, Progress, Share, Task, TaskDone
+from testbed.engine.messages import At, ChunkDone, ChunkFailed, Event, Note, Progress, Share, Task, TaskDone
 from testbed.engine.pairs import Pair, Plan
 from testbed.engine.pools import Died, Member, Pool
 from testbed.engine.progress import ProgressReport
@@ -249,6 +249,8 @@ class Dispatcher:
     def _handle(self, member: Member, event: Event | Died) -> None:
         if isinstance(event, Progress):
             self._report.advance(member.label, event.images)
+        elif isinstance(event, At):
+            self._report.at(member.label, event.what)
         elif isinstance(event, Note):
             self._report.note(event.text)
         elif isinstance(event, ChunkDone):

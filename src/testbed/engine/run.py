@@ -11,11 +11,12 @@ from pathlib import Path
 from testbed.engine.dispatch import Dispatcher, Outcome
 from testbed.engine.pairs import Pair, Plan
 from testbed.engine.plan import make_plan
-from testbed.engine.pools import InlinePool, ProcessPool
+from testbed.engine.pools import InlinePool, Pool, ProcessPool
 from testbed.engine.probe_training import with_heads
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
 from testbed.engine.stored import Outdated
+from testbed.engine.telling import Told
 from testbed.entries.registry import Registry
 from testbed.options import RunOptions
 from testbed.store.database import Store
@@ -73,8 +74,8 @@ def run_evaluations(
     try:
         with (
             closing(_pool(plan, registry, options, devices, inline)) as pool,
-            closing(_progress(plan, [m.label for m in pool.members], quiet, log)) as progress,
-            store.at_work(),
+            closing(_progress(plan, pool, options.variant, quiet, log)) as progress,
+            store.at_work(progress.summed_up),
         ):
             store.tell = progress.note
             dispatcher = Dispatcher(plan, pool, Recorder(store, registry, options), progress, overwrite)
@@ -104,7 +105,13 @@ def _pool(
     return ProcessPool(list(devices), options, threads_per_worker(devices, options.threads))
 
 
-def _progress(plan: Plan, devices: Sequence[str], quiet: bool, log: Path | None) -> ProgressReport:
+def _progress(plan: Plan, pool: Pool, variant: str, quiet: bool, log: Path | None) -> Told:
+    """What is shown here, and told to those who watch from elsewhere."""
+    devices = [member.label for member in pool.members]
+    return Told(_shown(plan, devices, quiet, log), plan, pool.members, variant)
+
+
+def _shown(plan: Plan, devices: Sequence[str], quiet: bool, log: Path | None) -> ProgressReport:
     if quiet:
         return Silent()
     n_pairs = sum(p.action != "done" for p in plan.pairs)
