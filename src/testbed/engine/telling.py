@@ -22,7 +22,7 @@ class Told:
 
     `planned` are the pairs that were not done when the run began. A pair counts as done whoever has done it: another
     run on the same database may have been quicker. Images are told by whose work they were, so that those of several
-    runs can be added up (testbed.store.watching).
+    runs can be added up (testbed.store.run_states).
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Told:
         self._images_planned = sum(pair.n_images for pair in plan.having("run"))
         self._done = self._failed = 0
         self._under_way: dict[int, int] = {}  # images of pairs that are begun and have not ended, by identity
-        self._ended = 0  # images of pairs that were begun here and have ended
+        self._ended = 0  # images that were done of pairs that were begun here and have ended
         self._images = Counter[str]()  # finished, elsewhere or failed: of whole pairs
         self._found = 0  # images that an earlier run had done of pairs that were begun here
         self._by_device = Counter[str]()
@@ -81,9 +81,17 @@ class Told:
         self._report.failed(pair, error, details)
 
     def _end(self, pair: Pair, how: str) -> None:
-        self._ended += self._under_way.pop(id(pair), 0)
+        done, begun = self._seen(), sum(self._under_way.values())
+        images = self._under_way.pop(id(pair), 0)
+        # How far a pair was that failed is not known by itself: as far as all that were under way.
+        self._ended += round(images * done / begun) if how == "failed" and images else images
         if pair.action == "run":
             self._images[how] += pair.n_images
+
+    def _seen(self) -> int:
+        """Images done of the pairs that are under way. A chunk that was done twice was heard of twice."""
+        seen = self._by_device.total() + self._found - self._ended
+        return min(max(seen, 0), sum(self._under_way.values()))
 
     def note(self, text: str) -> None:
         self._report.note(text)
@@ -101,15 +109,13 @@ class Told:
             while len(self._samples) > 2 and now - self._samples[1][0] >= _WINDOW_S:
                 self._samples.popleft()
             speeds = self._speeds()
-            # How many images of a failed pair had been done is not known: at most what is under way is told wrong.
-            seen = self._by_device.total() + self._found - self._ended
             return {
                 "work": self._work,
                 "pairs": {"planned": self._planned, "done": self._done, "failed": self._failed},
                 "images": {
                     "planned": self._images_planned,
                     **{how: self._images[how] for how in ("finished", "elsewhere", "failed")},
-                    "under_way": min(max(seen, 0), sum(self._under_way.values())),
+                    "under_way": self._seen(),
                 },
                 "images_per_second": round(sum(speeds.values()), 2),
                 "devices": [self._device(member, speeds, now) for member in list(self._members)],
