@@ -122,7 +122,7 @@ def test_a_run_that_has_ended_is_told_of_for_a_while_with_its_last_counts(store)
     assert watched(store).runs == []
 
 
-def test_a_living_run_outlasts_what_is_told_of_others(store):
+def test_what_counts_is_what_was_done_since_somebody_began_and_somebody_was_always_at_work(store):
     """It began an hour ago; a run of the same pairs has helped it and ended half an hour ago."""
     at = watched(store).at
     first = begin(store, planned=4)
@@ -132,8 +132,29 @@ def test_a_living_run_outlasts_what_is_told_of_others(store):
     change_run(store, helper.run_id, begun_at=at - 3000, heartbeat_at=at - 1800, progress=progress(finished=100))
     change_run(store, first.run_id, begun_at=at - 3600)
     now = watched(store)
-    assert [state.id for state in now.runs] == [first.run_id]
+    assert [state.id for state in now.runs] == [first.run_id]  # the other is told of no longer, but counts
     assert (now.sums.pairs_planned, now.sums.pairs_done, now.sums.images_done) == (4, 2, 100)
+
+
+def test_a_run_that_ends_before_another_of_its_work_still_counts(store):
+    first = begin(store, planned=4, images=600, finished=100)
+    second = begin(store, planned=4, images=600, finished=200)
+    finish(first, "s1", "s2")
+    finish(second, "s3")
+    first.end_run()
+    change_run(store, first.run_id, progress=progress(planned=4, images=600, finished=100))
+    sums = watched(store).sums
+    assert (sums.pairs_planned, sums.pairs_done, sums.images_done) == (4, 3, 300)
+
+
+def test_after_a_pause_counting_begins_anew(store):
+    before, after = begin(store, planned=9), begin(store, planned=4)
+    at = watched(store).at
+    before.end_run()
+    change_run(store, before.run_id, begun_at=at - 600, heartbeat_at=at - 300, progress=progress(planned=9))
+    change_run(store, after.run_id, begun_at=at - 200)
+    assert watched(store).sums.pairs_planned == 4
+    assert len(watched(store).runs) == 2
 
 
 def test_a_run_of_an_older_program_tells_nothing_of_its_plan(store):

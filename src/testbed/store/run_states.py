@@ -1,11 +1,11 @@
 """How far the runs on a database are, put together for whoever watches them.
 
-What `planned` means. A run plans those of the pairs it was asked for that were not done when it began. Runs that were
-asked for the same pairs (the same command on several machines, or again after a kill) are one work, and counted once:
-planned is the plan of the one that began first of those that live, done is what it and all that began later have done.
-An evaluation tells which run has made it, so that no pair is done twice. Works are added up: a pair that two different
-commands ask for is planned in both, and done in both once each has come to it. Shards that are asked for different
-pairs are works of their own.
+What is counted: everything since the last time that no run was at work for a minute. What `planned` means: a run plans
+those of the pairs it was asked for that were not done when it began. Runs that were asked for the same pairs (the same
+command on several machines, or again after a kill) are one work, of which the plan of the first counts: the others
+plan no more than what it has left. An evaluation tells which run has made it, so that no pair is done twice. Works are
+added up: a pair that two different commands ask for is planned in both, and done in both once each has come to it.
+Shards that are asked for different pairs are works of their own.
 """
 
 from __future__ import annotations
@@ -116,13 +116,14 @@ def watched(store: Runs) -> Watched:
     """What there is to see now, read in one transaction."""
     with store.reading() as connection:
         now = connection.execute(sa.select(leases.clock(connection))).scalar_one()
-        runs = _runs(connection, now)
+        since = _always_at_work_since(connection, now)
+        runs = _runs(connection, min(since, now - RECENT_S), now)
         living = {run.id for run in runs if run.state == LIVING}
         shown = [run for run in runs if run.state == LIVING or run.silent_s < RECENT_S]
         running = sa.select(e.run_id, sa.func.count()).where(e.status == "running").group_by(e.run_id)
         stopped = sum(n for run_id, n in connection.execute(running) if run_id not in living)
         failures = _failures(connection, [run.id for run in shown])
-    sums = sum(map(_sum, _works(runs, shown)), Sums())
+    sums = sum((_sum(work) for work in _works(runs, since)), Sums())
     return Watched(now, store.where, sums, stopped, sorted(shown, key=_importance), failures)
 
 
@@ -131,13 +132,22 @@ def _importance(run: RunState) -> tuple[int, float]:
     return kind, run.begun_at if run.state == LIVING else run.silent_s
 
 
-def _runs(connection: sa.Connection, now: float) -> list[RunState]:
-    """Runs that live or were heard of lately, and all that were at work beside those that live."""
-    lately = r.heartbeat_at > now - RECENT_S
-    begun = sa.select(sa.func.min(r.begun_at)).where(lately, r.ended_at.is_(None))
-    first = connection.execute(begun).scalar()
-    since = now - RECENT_S if first is None else min(first, now - RECENT_S)
-    rows = connection.execute(sa.select(schema.runs).where(r.heartbeat_at > since)).mappings().all()
+def _always_at_work_since(connection: sa.Connection, now: float) -> float:
+    """When the first of the runs began that were at work without a pause until now, or until lately."""
+    last = connection.execute(sa.select(sa.func.max(r.heartbeat_at)).where(r.heartbeat_at > now - RECENT_S)).scalar()
+    since = now if last is None else last
+    begun = sa.func.min(sa.func.coalesce(r.begun_at, r.heartbeat_at))
+    while True:
+        beside = r.heartbeat_at >= since - leases.STALE_AFTER_S
+        first = connection.execute(sa.select(begun).where(beside)).scalar()
+        if first is None or first >= since:
+            return since
+        since = first
+
+
+def _runs(connection: sa.Connection, since: float, now: float) -> list[RunState]:
+    """All that were heard of since then."""
+    rows = connection.execute(sa.select(schema.runs).where(r.heartbeat_at >= since)).mappings().all()
     counts = _counts(connection, [row["id"] for row in rows])
     return [_state(row, counts[row["id"]], now) for row in rows]
 
@@ -172,18 +182,12 @@ def _state(row: Mapping[Any, Any], counts: Counter[str], now: float) -> RunState
     )
 
 
-def _works(runs: Sequence[RunState], shown: Sequence[RunState]) -> list[list[RunState]]:
-    """Runs of one work, in the order in which they began. Where none lives, those that were heard of lately."""
-    anchors = [run for run in shown if run.state == LIVING] or shown
-    first: dict[str, float] = {}
-    for run in anchors:
-        work = run.progress.get("work", "")
-        first[work] = min(first.get(work, run.begun_at), run.begun_at)
-    works: dict[str, list[RunState]] = {work: [] for work in first if work}
+def _works(runs: Sequence[RunState], since: float) -> list[list[RunState]]:
+    """The runs of each work that began since then, in their order; of an older program's the work is not known."""
+    works: dict[str, list[RunState]] = {}
     for run in sorted(runs, key=lambda run: run.begun_at):
-        work = run.progress.get("work", "")
-        if work in works and run.begun_at >= first[work]:
-            works[work].append(run)
+        if run.begun_at >= since and run.progress:
+            works.setdefault(run.progress["work"], []).append(run)
     return list(works.values())
 
 
