@@ -113,7 +113,9 @@ def back_to_schema_2(connection: sa.Connection) -> None:
     connection.execute(sa.text("DROP INDEX evaluations_by_setting"))
     connection.execute(sa.text("ALTER TABLE evaluations DROP COLUMN logits_bytes"))
     connection.execute(sa.text("ALTER TABLE chunks DROP COLUMN content"))
-    connection.execute(sa.text("ALTER TABLE runs DROP COLUMN machine"))
+    connection.execute(sa.text("DROP INDEX evaluations_by_state"))
+    for column in ("machine", "begun_at", "progress"):
+        connection.execute(sa.text(f"ALTER TABLE runs DROP COLUMN {column}"))
     connection.execute(sa.text("ALTER TABLE eval_settings RENAME COLUMN logits_from TO derived_from"))
     connection.execute(sa.text("ALTER TABLE eval_settings DROP COLUMN images_from"))
     for column in ("unit", "better", "lowest", "highest"):

@@ -54,8 +54,10 @@ ELSEWHERE = "0123abcd"
 def test_temporary_files_of_ended_processes_of_this_machine_are_swept(running, dead_pid):
     left = leave(running, f".m-1.npy.{writing.this_machine()}-{dead_pid}")
     inside = leave(running, f"m-1.parts/.000000000.npz.{writing.this_machine()}-{dead_pid}")
+    copy = running.folder / f".results.db.schema5.{writing.this_machine()}-{dead_pid}"
+    copy.write_bytes(b"half")
     claim(running, logits_path="logits/s/m-1.npy")
-    assert set(sweep(running)) == {left, inside}
+    assert set(sweep(running)) == {left, inside, copy}
     assert not left.exists() and inside.parent.exists()
 
 

@@ -34,6 +34,7 @@ from store.test_manage import (  # noqa: F401
     test_what_another_run_is_at_is_not_removed_under_it,
 )
 from store.test_results import *  # noqa: F403
+from store.test_run_states import *  # noqa: F403
 from store.test_two_processes import *  # noqa: F403
 from stored_results import again
 from testbed.errors import StoreError

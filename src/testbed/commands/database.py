@@ -21,6 +21,7 @@ from testbed.commands import (
     measuring,
     reading,
     validating,
+    watch,
 )
 from testbed.commands.action import PURPOSES, Action, Context, Option
 from testbed.commands.causes import first_names
@@ -50,6 +51,7 @@ ACTIONS: tuple[Action, ...] = (
     *groups.ACTIONS,
     *measuring.ACTIONS,
     *environment.ACTIONS,
+    *watch.ACTIONS,  # the last: it goes on until it is stopped
 )
 _MOST_READERS = 8  # an option that more flags read does not name them
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from testbed.engine.bundles import Bundle, bundles_of
 from testbed.engine.endings import Endings, Outcome
 from testbed.engine.interrupts import held_back
-from testbed.engine.messages import ChunkDone, ChunkFailed, Event, Note, Progress, Share, Task, TaskDone
+from testbed.engine.messages import At, ChunkDone, ChunkFailed, Event, Note, Progress, Share, Task, TaskDone
 from testbed.engine.pairs import Pair, Plan
 from testbed.engine.pools import Died, Member, Pool, Told
 from testbed.engine.progress import ProgressReport
@@ -176,6 +176,8 @@ class Dispatcher:
     def _handle(self, member: Member, event: Event | Died) -> None:
         if isinstance(event, Progress):
             self._report.advance(member.label, event.images)
+        elif isinstance(event, At):
+            self._report.at(member.label, event.what)
         elif isinstance(event, Note):
             self._report.note(event.text)
         elif isinstance(event, ChunkDone):

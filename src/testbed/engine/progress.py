@@ -19,6 +19,8 @@ class ProgressReport(Protocol):
 
     def advance(self, device: str, images: int) -> None: ...
 
+    def at(self, device: str, what: str) -> None: ...
+
     def finished(self, pair: Pair) -> None: ...
 
     def failed(self, pair: Pair, error: str, details: str) -> None: ...
@@ -35,6 +37,9 @@ class Silent:
         pass
 
     def advance(self, device: str, images: int) -> None:
+        pass
+
+    def at(self, device: str, what: str) -> None:
         pass
 
     def finished(self, pair: Pair) -> None:

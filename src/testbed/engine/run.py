@@ -17,6 +17,7 @@ from testbed.engine.probe_training import with_heads
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
 from testbed.engine.stored import Outdated
+from testbed.engine.telling import Told
 from testbed.entries.registry import Registry
 from testbed.options import RayUse, RunOptions
 from testbed.store.database import Store
@@ -76,8 +77,8 @@ def run_evaluations(
     try:
         with (
             closing(_pool(plan, registry, options, devices, inline, ray)) as pool,
-            closing(_progress(plan, [m.label for m in pool.members], quiet, log)) as progress,
-            store.at_work(),
+            closing(_progress(plan, pool, options.variant, quiet, log)) as progress,
+            store.at_work(progress.summed_up),
         ):
             store.tell = progress.note
             dispatcher = Dispatcher(plan, pool, Recorder(store, registry, options), progress, overwrite)
@@ -116,7 +117,13 @@ def _pool(
     return ProcessPool(list(devices), options, threads_per_worker(devices, options.threads))
 
 
-def _progress(plan: Plan, devices: Sequence[str], quiet: bool, log: Path | None) -> ProgressReport:
+def _progress(plan: Plan, pool: Pool, variant: str, quiet: bool, log: Path | None) -> Told:
+    """What is shown here, and told to those who watch from elsewhere."""
+    devices = [member.label for member in pool.members]
+    return Told(_shown(plan, devices, quiet, log), plan, pool.members, variant)
+
+
+def _shown(plan: Plan, devices: Sequence[str], quiet: bool, log: Path | None) -> ProgressReport:
     if quiet:
         return Silent()
     n_pairs = sum(p.action != "done" for p in plan.pairs)

@@ -34,29 +34,31 @@ def clock(connection: sa.Connection) -> sa.ColumnElement[float]:
     return sa.literal(time.time()) if words is None else sa.literal_column(words, sa.Double)
 
 
-def renew(connection: sa.Connection, run_id: str) -> None:
-    """The heartbeat of a run."""
+def renew(connection: sa.Connection, run_id: str, **told: Any) -> None:
+    """The heartbeat of a run that has not ended, and what it tells with it."""
     r = schema.runs
-    connection.execute(r.update().where(r.c.id == run_id).values(heartbeat_at=clock(connection)))
+    goes_on = sa.and_(r.c.id == run_id, r.c.ended_at.is_(None))
+    connection.execute(r.update().where(goes_on).values(heartbeat_at=clock(connection), **told))
 
 
 def holder(connection: sa.Connection, run_id: str) -> Mapping[Any, Any] | None:
     """The row of a run if it is at work, else None."""
     run = connection.execute(_not_ended(connection).where(schema.runs.c.id == run_id)).mappings().first()
-    return run if run is not None and _lives(run) else None
+    return run if run is not None and lives(run) else None
 
 
 def living(connection: sa.Connection) -> set[str]:
     """Ids of the runs that are at work."""
-    return {run["id"] for run in connection.execute(_not_ended(connection)).mappings() if _lives(run)}
+    return {run["id"] for run in connection.execute(_not_ended(connection)).mappings() if lives(run)}
 
 
 def _not_ended(connection: sa.Connection) -> sa.Select[Any]:
     r = schema.runs
-    return sa.select(r, (clock(connection) - r.c.heartbeat_at).label("silent_s")).where(r.c.ended_at.is_(None))
+    silent_s = (clock(connection) - r.c.heartbeat_at).label("silent_s")
+    return sa.select(r.c.id, r.c.host, r.c.machine, r.c.pid, silent_s).where(r.c.ended_at.is_(None))
 
 
-def _lives(run: Mapping[Any, Any]) -> bool:
+def lives(run: Mapping[Any, Any]) -> bool:
     """A process of this machine can be asked for, so that after a kill nobody has to wait."""
     if run["machine"] == this_machine() and not process_lives(run["pid"]):
         return False
@@ -80,9 +82,11 @@ def telling(heartbeat: Callable[[], None]) -> Iterator[None]:
     ended = threading.Event()
 
     def beat() -> None:
-        while not ended.wait(HEARTBEAT_S):
+        while True:
             with suppress(StoreError):  # the database is away or locked: the next heartbeat may come through
                 heartbeat()
+            if ended.wait(HEARTBEAT_S):
+                return
 
     thread = threading.Thread(target=beat, name="testbed heartbeat", daemon=True)
     thread.start()

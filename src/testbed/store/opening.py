@@ -14,6 +14,7 @@ from testbed.errors import StoreError
 from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.masking import masked, masked_url
+from testbed.store.migrating import bring_up_to_date
 from testbed.store.transactions import reason
 
 DB_VARIABLE = "TESTBED_DB"
@@ -73,8 +74,7 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
                 f"{where} is of an older program and read-only: copy its folder, and it is brought up to date"
             )
         if version != schema.SCHEMA_VERSION:
-            with store.writing() as connection:
-                schema.create_or_upgrade(connection, where)
+            bring_up_to_date(store, path)
         if not read_only:
             store.mask_commands()
         return store

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +36,7 @@ class Runs(Database):
     def __init__(self, engine: sa.Engine, where: str, read_only: bool = False) -> None:
         super().__init__(engine, where, read_only)
         self.run_id: str | None = None
+        self._progress: Callable[[], Mapping[str, Any]] = dict
 
     def begin_run(self) -> None:
         self.run_id = uuid.uuid4().hex
@@ -52,7 +53,8 @@ class Runs(Database):
     def _enter_run(self, **row: Any) -> None:
         with self.writing() as connection:
             connection.execute(schema.runs.delete().where(schema.runs.c.id == row["id"]))  # of a try before
-            connection.execute(schema.runs.insert().values(**row, heartbeat_at=leases.clock(connection)))
+            clock = leases.clock(connection)
+            connection.execute(schema.runs.insert().values(**row, heartbeat_at=clock, begun_at=clock))
 
     def mask_commands(self) -> None:
         """Take passwords out of the commands of earlier runs, which older programs stored as they were typed."""
@@ -67,9 +69,13 @@ class Runs(Database):
                     connection.execute(r.update().where(r.c.id == id_).values(command=command))
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Tell other runs, as long as it lasts, that this one lives; and wait for a server that is away."""
+    def at_work(self, progress: Callable[[], Mapping[str, Any]] = dict) -> Iterator[None]:
+        """Tell other runs, as long as it lasts, that this one lives; and wait for a server that is away.
+
+        `progress` is asked with each heartbeat, from its thread, for what people who watch are told.
+        """
         assert self.run_id is not None
+        self._progress = progress
         self.patience_s = SERVER_PATIENCE_S
         try:
             with leases.telling(self.heartbeat):
@@ -79,13 +85,15 @@ class Runs(Database):
 
     def heartbeat(self) -> None:
         """Tell other runs that this one lives."""
+        told = self._progress() or None
         with self.writing() as connection:
-            leases.renew(connection, str(self.run_id))
+            leases.renew(connection, str(self.run_id), progress=told)
 
     def end_run(self) -> None:
+        # What its devices were at is of no use any more, and runs are kept for ever.
+        told = {name: value for name, value in self._progress().items() if name != "devices"}
         with suppress(ServerAway), self.writing() as connection:  # a run that no longer tells that it lives has ended
-            update = schema.runs.update().where(schema.runs.c.id == self.run_id)
-            connection.execute(update.values(ended_at=now()))
+            leases.renew(connection, str(self.run_id), ended_at=now(), progress=told or None)
 
     @repeated
     def living_runs(self) -> set[str]:

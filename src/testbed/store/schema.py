@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from testbed.errors import StoreError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 tables = sa.MetaData()
 
@@ -26,6 +26,8 @@ runs = sa.Table(
     sa.Column("heartbeat_at", sa.Double, nullable=False),  # seconds since 1970 by the clock of the database
     sa.Column("ended_at", sa.String(32)),
     sa.Column("machine", sa.String(8)),  # whose process the pid is: hosts of one name may be different machines
+    sa.Column("begun_at", sa.Double),  # as heartbeat_at
+    sa.Column("progress", sa.JSON(none_as_null=True)),  # told with each heartbeat: testbed.engine.telling
 )
 
 models = sa.Table(
@@ -101,6 +103,9 @@ by_setting = sa.Index(
     evaluations.c.complete,
     evaluations.c.model_id,
 )
+
+# What finds the pairs that a run has brought to their end, has under way, or has left behind.
+by_state = sa.Index("evaluations_by_state", evaluations.c.status, evaluations.c.run_id)
 
 chunks = sa.Table(
     "chunks",
@@ -244,12 +249,20 @@ def _add_machines(connection: sa.Connection) -> None:
     connection.execute(sa.text("ALTER TABLE runs ADD COLUMN machine VARCHAR(8)"))
 
 
+def _add_progress(connection: sa.Connection) -> None:
+    """How far a run is, which earlier ones did not tell."""
+    connection.execute(sa.text("ALTER TABLE runs ADD COLUMN begun_at DOUBLE PRECISION"))
+    connection.execute(sa.text("ALTER TABLE runs ADD COLUMN progress JSON"))
+    by_state.create(connection)
+
+
 # Step i takes a database from schema i to i + 1. Steps are only ever appended.
 MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {
     1: _add_estimates,
     2: _declare_metrics,
     3: _add_checks,
     4: _add_machines,
+    5: _add_progress,
 }
 
 

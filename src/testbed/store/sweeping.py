@@ -26,10 +26,14 @@ SILENT_S = 24 * 3600.0  # after which what nobody is known to own is taken for l
 
 
 def sweep(store: Store) -> list[Path]:
-    """Remove what was left behind below logits/; what was removed. Called by a run after it has begun."""
+    """Remove what was left behind below logits/ and beside the database; what was removed.
+
+    Called by a run after it has begun.
+    """
     root = store.folder / "logits"
     removed = []
-    for path in _temporary_files(root):
+    beside = [path for path in store.folder.glob(".*") if writing.aside_written_by(path.name) and path.is_file()]
+    for path in (*beside, *_temporary_files(root)):
         if not _may_be_written(store, path):
             with suppress(OSError):
                 path.unlink()
