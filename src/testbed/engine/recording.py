@@ -36,6 +36,7 @@ from testbed.store.database import METRIC, Busy, Claim, Store, Work, now
 from testbed.store.evaluation import OWN
 from testbed.store.find import EVERY, find, find_one, numbers
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
+from testbed.store.places import publish
 from testbed.store.write import add_eval_setting
 
 _PACKAGES = ("torch", "torchvision", "timm", "transformers", "numpy", "pillow", "scipy")
@@ -67,14 +68,14 @@ class Recorder:
     def begin(self, pair: Pair, resumable: bool = True) -> Begun:
         """Claim the pair; the rows still to do. Raises Busy where another run holds it."""
         assert pair.rows is not None
-        work = self._work(pair, files.new_logits_path(pair.stored_model, pair.setting.name))
-        files.save_rows(self.store.folder / work.samples_path, pair.rows)
+        work = self._work(pair, self.store.kept_at(files.new_logits_path(pair.stored_model, pair.setting.name)))
+        files.save_rows(self.store.place(work.samples_path).draft, pair.rows)
         claim = self.store.claim(*self._ids(pair), self.options.variant, work, resumable)
         if claim.abandoned:
-            files.remove_logits(self.store.folder, claim.abandoned)
+            self.store.discard([claim.abandoned])
         logits_path = self._own_place(claim, str(work.logits_path))
         self._logits_paths[claim.evaluation_id] = logits_path
-        folder = files.parts_folder(self.store.folder / logits_path)
+        folder = self._parts(logits_path)
         self._functions[claim.evaluation_id] = work.functions
         self._heads[claim.evaluation_id] = rotation_head(pair.stored_model, self.options)
         done = self._taken_up(pair, claim, folder)
@@ -91,18 +92,21 @@ class Recorder:
         """
         if not claim.inherited:
             assert claim.logits_path is not None
-            files.make_parts_folder(files.parts_folder(self.store.folder / claim.logits_path))
+            files.make_parts_folder(self._parts(claim.logits_path))
             return claim.logits_path
-        theirs = files.parts_folder(self.store.folder / str(claim.logits_path))
-        ours = files.parts_folder(self.store.folder / logits_path)
+        theirs, ours = self._parts(claim.logits_path), self._parts(logits_path)
         files.link_parts(theirs, ours, [start for start, _ in claim.done])
         try:
             self.store.move_logits(claim.evaluation_id, logits_path)
         except Busy:
-            files.remove_logits(self.store.folder, logits_path)
+            self.store.discard([logits_path])
             raise
-        files.remove_logits(self.store.folder, str(claim.logits_path))
+        self.store.discard([str(claim.logits_path)])
         return logits_path
+
+    def _parts(self, logits_path: str | None) -> Path:
+        """Where the chunks lie of logits that go to such a place: on this machine."""
+        return files.parts_folder(self.store.place(logits_path).draft)
 
     def completed_id(self, pair: Pair) -> int | None:
         """The completed evaluation of the pair that does for what is asked, whichever run made it."""
@@ -140,13 +144,13 @@ class Recorder:
         chunks = self.store.chunk_facts(evaluation_id)
         head = self._heads.pop(evaluation_id, {})
         self._refuse_mixed(pair, evaluation_id, chunks, head)
-        relative, samples_path = self._logits_paths[evaluation_id], self._samples_path(pair)
-        target = self.store.folder / relative
+        place, samples = (self.store.place(p) for p in (self._logits_paths[evaluation_id], self._samples_path(pair)))
+        target = place.draft
         parts = files.parts_folder(target)
         digests = files.assemble(parts, [c["start"] for c in chunks], pair.n_images, target, self.options.logits_dtype)
         bad_rows = [row for c in chunks for row in c["bad_rows"]]
         # Measured from what was stored, so that a later look at the file gives the same numbers.
-        outputs = outputs_in(self.store.folder, relative, samples_path, bad_rows)
+        outputs = outputs_in(target, samples.draft, bad_rows)
         metrics = measure(pair.setting, pair.model, outputs)
         alarm = near_chance(pair.setting, outputs.targets, outputs.columns, metrics, outputs.predictions)
         idle = attack_without_effect(metrics, self._top1_elsewhere(pair))
@@ -156,13 +160,15 @@ class Recorder:
         left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""
         facts.pop("weights_sha256", None)
         seconds = sum(c["seconds"] for c in chunks)
+        logits_bytes = target.stat().st_size
+        etags = publish(place, digests, samples, self.store.tell)
         orphans = self.store.complete(
             evaluation_id,
             metrics,
             n_bad=len(bad_rows),
-            logits_path=relative,
+            logits_path=place.stored,
             logits_sha256=digests["logits"],
-            logits_bytes=target.stat().st_size,
+            logits_bytes=logits_bytes,
             weights_sha256=chunks[0]["weights_sha256"],
             device=facts.pop("device", None),
             dtype=facts.pop("dtype", None),
@@ -180,6 +186,7 @@ class Recorder:
                 "choice": choice_of(self.registry, pair.setting.name),
                 "functions": dict(self._functions.pop(evaluation_id)),
                 "arrays_sha256": digests,
+                **({"etags": etags} if etags else {}),
                 "bad_rows": bad_rows,
                 "devices": sorted({c["device"] for c in chunks}),
                 "limit": self.options.limit,
@@ -190,8 +197,9 @@ class Recorder:
             },
         )
         del self._logits_paths[evaluation_id]
+        place.let_go_of_drafts(digests)
         shutil.rmtree(parts, ignore_errors=True)
-        files.remove_all_logits(self.store.folder, orphans)
+        self.store.discard(orphans)
 
     def _top1_elsewhere(self, pair: Pair) -> dict[str, float]:
         """top1 of the model on the settings with the same images, without the attack or with one."""
@@ -250,7 +258,7 @@ class Recorder:
             },
             **{name: getattr(parent, name) for name in inherited},
         )
-        files.remove_all_logits(self.store.folder, orphans)
+        self.store.discard(orphans)
 
     def fail(self, pair: Pair, error: str) -> None:
         """Failure is a result: it stands in the database until a later run of the pair replaces it."""
@@ -269,12 +277,12 @@ class Recorder:
         logits_path = self._logits_paths.pop(evaluation_id, None)
         # While the row still has this place, the other run is about to take the chunks from here.
         if logits_path is not None and logits_path != self.store.logits_path(evaluation_id):
-            files.remove_logits(self.store.folder, logits_path)
+            self.store.discard([logits_path])
 
     def drop(self, task: Task, share: Share) -> None:
         """Remove a chunk that came too late to count, where it is in a place that nobody refers to."""
         place, folder = self.store.logits_path(share.evaluation_id), Path(share.folder)
-        if place is None or files.parts_folder(self.store.folder / place) != folder:
+        if place is None or self._parts(place) != folder:
             files.remove_part(folder, task.start)
 
     def _taken_up(self, pair: Pair, claim: Claim, folder: Path) -> list[tuple[int, int]]:
@@ -329,7 +337,7 @@ class Recorder:
         assert pair.rows is not None
         rows = pair.rows
         key = fingerprint_of(pair.fingerprint, rows.indices.tobytes(), rows.targets.tobytes())[:12]
-        return f"logits/{writing.safe_name(pair.setting.name)}/samples-{key}.npz"
+        return self.store.kept_at(f"logits/{writing.safe_name(pair.setting.name)}/samples-{key}.npz")
 
 
 def _gaps(n_images: int, done: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
