@@ -92,7 +92,7 @@ def seconds_per_image(names: Sequence[str]) -> dict[str, float]:
 class SimulatedRecorder(Recorder):
     """The recorder of a run, but for the files of chunks, which nobody has written."""
 
-    def _join(self, pair: Pair, logits_path: str, starts: Sequence[int], bad_rows: Sequence[int]) -> Joined:
+    def _join(self, pair: Pair, target: Path, samples: Path, starts: Sequence[int], bad_rows: Sequence[int]) -> Joined:
         return Joined({name: Estimate(50.0) for name in METRICS}, {"logits": "0" * 64}, 0, "")
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from object_storage import ObjectStorage
     from testbed.store.database import Store
 
 # A shell that starts the tests with & makes them ignore Ctrl-C, and every process that a test starts would do so too.
@@ -38,6 +39,26 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store = open_store(str(tmp_path / "results" / "results.db"), create=True)
     yield store
     store.engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def object_storage_server() -> Iterator[ObjectStorage]:
+    from object_storage import ObjectStorage
+
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    server = ObjectStorage()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def object_storage(object_storage_server: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> ObjectStorage:
+    """An S3 on loopback with an empty bucket, which the environment names as a user's would."""
+    for name, value in object_storage_server.environment.items():
+        monkeypatch.setenv(name, value)
+    object_storage_server.new_bucket()
+    return object_storage_server
 
 
 @pytest.fixture

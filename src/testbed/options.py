@@ -55,6 +55,7 @@ class RunOptions:
     record: tuple[str, ...] = ()  # names of RECORDINGS that are stored beside the logits of every setting
     check_data: str = "listing"  # how stored results are compared with today's data; "content": byte by byte
     results_folder: str = "results"  # where trained rotation heads are stored
+    logits: str | None = None  # URL under which logits are kept: testbed.store.places; None: in the results folder
 
     def __post_init__(self) -> None:
         for name, (least, most) in _RANGES.items():

@@ -27,6 +27,7 @@ from testbed.commands.options import (
     registry_option,
     say,
 )
+from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.engine.run import Report
@@ -45,6 +46,18 @@ def _allow_pickled_code(ctx: click.Context, option: click.Parameter, given: bool
 
         os.environ[UNSAFE_VARIABLE] = "1"
         click.echo("warning: --unsafe-pickle: code in weights files is run, and can do anything you can", err=True)
+
+
+def _url_of_logits(ctx: click.Context, option: click.Parameter, given: str | None) -> str | None:
+    """Refuse what holds a secret before anything of the command is stored."""
+    if given is None:
+        return None
+    from testbed.store.places import checked_root
+
+    try:
+        return checked_root(given)
+    except TestbedError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
@@ -102,6 +115,13 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     help="With --ray, how much of a GPU a worker takes: 0.5 puts two on each.  [default: 1]",
 )
 @db_option
+@click.option(
+    "--logits",
+    metavar="URL",
+    callback=_url_of_logits,
+    help="Keep logits and lists of images there: s3://BUCKET/PREFIX, file:///FOLDER; for machines that share a "
+    "database.  [default: $TESTBED_LOGITS, or beside the database]",
+)
 @click.option("--no-db", is_flag=True, help="Store nothing: print the results and, with --logdir, write them there.")
 @click.option(
     "--logdir",
@@ -263,8 +283,9 @@ def main(
     from testbed.options import RunOptions
     from testbed.store.opening import database_place
 
-    if no_db and db is not None:
-        raise click.UsageError("expected --db or --no-db, got both")
+    for name, given in (("db", db), ("logits", options["logits"])):
+        if no_db and given is not None:
+            raise click.UsageError(f"expected --{name} or --no-db, got both")
     use_ray = _ray_use(ray, ray_gpu_share, gpus)
     entries = load_registry(registry)
     for line in entries.problems():
@@ -339,7 +360,9 @@ def _store(db: str | None, no_db: bool, dry_run: bool) -> Iterator[Store]:
         yield store
         return
     with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
-        yield open_store(str(Path(folder) / "results.db"), create=True)
+        store = open_store(str(Path(folder) / "results.db"), create=True)
+        store.logits_root = None  # nothing of it is kept
+        yield store
 
 
 def _save_to(logdir: Path, report: Report, store: Store, entries: Registry, variant: str) -> None:

@@ -75,10 +75,8 @@ def _named(number: Number) -> str:
 
 def _has_labels(context: Context, evaluation: Evaluation) -> bool:
     """Whether any image of the evaluation has a label; yes for published results, which have no list of images."""
-    from testbed.store.files import load_rows
-
     path = evaluation.samples_path
-    return not path or load_rows(context.store.folder / path).has_labels
+    return not path or context.store.place(path).rows().has_labels
 
 
 def _provenance(evaluation: Evaluation) -> list[tuple[str, str]]:

@@ -184,13 +184,12 @@ def _without_labels(store: Store, variant: str, pairs: set[tuple[str, str]]) -> 
     """A row without a number for each pair whose images have no labels: only its logits are stored."""
     from testbed.commands.results_table import NO_LABELS
     from testbed.store.evaluation import OWN, Number
-    from testbed.store.files import load_rows
     from testbed.store.find import find
 
     blank = Number._make([None] * len(Number._fields))
     rows = []
     for e in find(store, variant=variant, source=OWN) if pairs else []:
         unmeasured = (e.model, e.eval_setting) in pairs and e.samples_path
-        if unmeasured and not load_rows(store.folder / str(e.samples_path)).has_labels:
+        if unmeasured and not store.place(e.samples_path).rows().has_labels:
             rows.append(blank._replace(model=e.model, eval_setting=e.eval_setting, metric=NO_LABELS, n=e.n_images))
     return rows

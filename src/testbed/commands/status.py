@@ -111,13 +111,15 @@ def _print_failures(every: Sequence[State], full: bool) -> None:
 def _damages(context: Context, every: Sequence[State]) -> dict[int, str]:
     """By evaluation: what is wrong with the logits it reads, by existence, size and what an earlier check noted."""
     from testbed.store.damage import DAMAGED, missing_or_cut
+    from testbed.store.places import Listing
 
     told: dict[int, str] = {}
+    listing = Listing()  # of object storage
     for s in every:
         if s.status == DAMAGED:
             told[s.id] = s.error or DAMAGED
         elif s.status == "completed" and s.logits_path:
-            told[s.id] = missing_or_cut(context.store.folder, s.logits_path, s.logits_bytes)
+            told[s.id] = missing_or_cut(context.store.folder, s.logits_path, s.logits_bytes, listing)
     for s in sorted(every, key=lambda s: s.id):  # what is derived is stored after what it is derived from
         if s.derived_from_id in told:
             told[s.id] = told[s.derived_from_id]

@@ -26,7 +26,7 @@ from testbed.entries.registry import Registry, registry_folders
 from testbed.errors import DataError, StoreError
 from testbed.options import RunOptions
 from testbed.store.evaluation import Evaluation
-from testbed.store.files import load_rows
+from testbed.store.places import Place
 
 _MEMO = "fingerprints.json"
 _MOST_REMEMBERED = 20_000  # arrays whose fingerprints are kept
@@ -80,7 +80,7 @@ class DataToday:
             if isinstance(samples, DataError):
                 return ""
             whole = not origin.variant and self._registry.runnable(origin.eval_setting).choice[:2] == (None, None)
-            return f"its data has changed{_in_what(folder / str(origin.samples_path), samples, whole)}"
+            return f"its data has changed{_in_what(Place(folder, str(origin.samples_path)), samples, whole)}"
         if name not in self._choices:
             self._choices[name] = choice_of(self._registry, name)
         if evaluation.provenance.choice not in (None, self._choices[name]):
@@ -170,10 +170,10 @@ def _began_ns(evaluation: Evaluation) -> int:
     return int(datetime.fromisoformat(evaluation.created_at).timestamp()) * _SECOND
 
 
-def _in_what(list_of_images: Path, samples: Samples, whole: bool) -> str:
+def _in_what(list_of_images: Place, samples: Samples, whole: bool) -> str:
     """What differs from the images that a result was made from, as far as its list of images tells."""
     try:
-        stored = load_rows(list_of_images)
+        stored = list_of_images.rows()
     except StoreError:
         return ""
     today = set(samples.ids)

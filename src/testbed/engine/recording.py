@@ -37,6 +37,7 @@ from testbed.store.database import METRIC, Busy, Chunk, Claim, Store, Work, now
 from testbed.store.evaluation import OWN
 from testbed.store.find import EVERY, find, find_one, numbers
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
+from testbed.store.places import publish
 from testbed.store.write import add_eval_setting
 
 _PACKAGES = ("torch", "torchvision", "timm", "transformers", "numpy", "pillow", "scipy")
@@ -78,14 +79,14 @@ class Recorder:
     def begin(self, pair: Pair, resumable: bool = True) -> Begun:
         """Claim the pair; the rows still to do. Raises Busy where another run holds it."""
         assert pair.rows is not None
-        work = self._work(pair, files.new_logits_path(pair.stored_model, pair.setting.name))
-        files.save_rows(self.store.folder / work.samples_path, pair.rows)
+        work = self._work(pair, self.store.kept_at(files.new_logits_path(pair.stored_model, pair.setting.name)))
+        files.save_rows(self.store.place(work.samples_path).draft, pair.rows)
         claim = self.store.claim(*self._ids(pair), self.options.variant, work, resumable)
         if claim.abandoned:
-            files.remove_logits(self.store.folder, claim.abandoned)
+            self.store.discard([claim.abandoned])
         logits_path = self._own_place(claim, str(work.logits_path))
         self._logits_paths[claim.evaluation_id] = logits_path
-        folder = files.parts_folder(self.store.folder / logits_path)
+        folder = self._parts(logits_path)
         self._functions[claim.evaluation_id] = work.functions
         self._heads[claim.evaluation_id] = rotation_head(pair.stored_model, self.options)
         done = self._taken_up(pair, claim, folder)
@@ -102,18 +103,21 @@ class Recorder:
         """
         if not claim.inherited:
             assert claim.logits_path is not None
-            files.make_parts_folder(files.parts_folder(self.store.folder / claim.logits_path))
+            files.make_parts_folder(self._parts(claim.logits_path))
             return claim.logits_path
-        theirs = files.parts_folder(self.store.folder / str(claim.logits_path))
-        ours = files.parts_folder(self.store.folder / logits_path)
+        theirs, ours = self._parts(claim.logits_path), self._parts(logits_path)
         files.link_parts(theirs, ours, [start for start, _ in claim.done])
         try:
             self.store.move_logits(claim.evaluation_id, logits_path)
         except Busy:
-            files.remove_logits(self.store.folder, logits_path)
+            self.store.discard([logits_path])
             raise
-        files.remove_logits(self.store.folder, str(claim.logits_path))
+        self.store.discard([str(claim.logits_path)])
         return logits_path
+
+    def _parts(self, logits_path: str | None) -> Path:
+        """Where the chunks lie of logits that go to such a place: on this machine."""
+        return files.parts_folder(self.store.place(logits_path).draft)
 
     def completed_id(self, pair: Pair) -> int | None:
         """The completed evaluation of the pair that does for what is asked, whichever run made it."""
@@ -157,8 +161,9 @@ class Recorder:
         chunks = self.store.chunk_facts(evaluation_id)
         head = self._heads.pop(evaluation_id, {})
         self._refuse_mixed(pair, evaluation_id, chunks, head)
-        relative, bad_rows = self._logits_paths[evaluation_id], [row for c in chunks for row in c["bad_rows"]]
-        joined = self._join(pair, relative, [c["start"] for c in chunks], bad_rows)
+        place, samples = (self.store.place(p) for p in (self._logits_paths[evaluation_id], self._samples_path(pair)))
+        bad_rows = [row for c in chunks for row in c["bad_rows"]]
+        joined = self._join(pair, place.draft, samples.draft, [c["start"] for c in chunks], bad_rows)
         idle = attack_without_effect(joined.metrics, self._top1_elsewhere(pair))
         facts = self._facts.pop(evaluation_id, {})
         told = (pair.warning, facts.pop("warning", ""), joined.alarm, idle)
@@ -166,11 +171,12 @@ class Recorder:
         left_out = f"{len(bad_rows)} unreadable image(s) left out" if bad_rows else ""
         facts.pop("weights_sha256", None)
         seconds = sum(c["seconds"] for c in chunks)
+        etags = publish(place, joined.digests, samples, self.store.tell)
         orphans = self.store.complete(
             evaluation_id,
             joined.metrics,
             n_bad=len(bad_rows),
-            logits_path=relative,
+            logits_path=place.stored,
             logits_sha256=joined.digests["logits"],
             logits_bytes=joined.n_bytes,
             weights_sha256=chunks[0]["weights_sha256"],
@@ -190,6 +196,7 @@ class Recorder:
                 "choice": choice_of(self.registry, pair.setting.name),
                 "functions": dict(self._functions.pop(evaluation_id)),
                 "arrays_sha256": joined.digests,
+                **({"etags": etags} if etags else {}),
                 "bad_rows": bad_rows,
                 "devices": sorted({c["device"] for c in chunks}),
                 "limit": self.options.limit,
@@ -200,16 +207,16 @@ class Recorder:
             },
         )
         self._forget(evaluation_id)
-        shutil.rmtree(files.parts_folder(self.store.folder / relative), ignore_errors=True)
-        files.remove_all_logits(self.store.folder, orphans)
+        place.let_go_of_drafts(joined.digests)
+        shutil.rmtree(files.parts_folder(place.draft), ignore_errors=True)
+        self.store.discard(orphans)
 
-    def _join(self, pair: Pair, logits_path: str, starts: Sequence[int], bad_rows: Sequence[int]) -> Joined:
+    def _join(self, pair: Pair, target: Path, samples: Path, starts: Sequence[int], bad_rows: Sequence[int]) -> Joined:
         """The files of all chunks as one, and its metrics."""
-        target = self.store.folder / logits_path
         parts = files.parts_folder(target)
         digests = files.assemble(parts, starts, pair.n_images, target, self.options.logits_dtype)
         # Measured from what was stored, so that a later look at the file gives the same numbers.
-        outputs = outputs_in(self.store.folder, logits_path, self._samples_path(pair), bad_rows)
+        outputs = outputs_in(target, samples, bad_rows)
         metrics = measure(pair.setting, pair.model, outputs)
         alarm = near_chance(pair.setting, outputs.targets, outputs.columns, metrics, outputs.predictions)
         return Joined(metrics, digests, target.stat().st_size, alarm)
@@ -277,7 +284,7 @@ class Recorder:
             },
             **{name: getattr(parent, name) for name in inherited},
         )
-        files.remove_all_logits(self.store.folder, orphans)
+        self.store.discard(orphans)
 
     def fail(self, pair: Pair, error: str) -> None:
         """Failure is a result: it stands in the database until a later run of the pair replaces it."""
@@ -295,12 +302,12 @@ class Recorder:
         logits_path = self._forget(evaluation_id)
         # While the row still has this place, the other run is about to take the chunks from here.
         if logits_path is not None and logits_path != self.store.logits_path(evaluation_id):
-            files.remove_logits(self.store.folder, logits_path)
+            self.store.discard([logits_path])
 
     def drop(self, task: Task, share: Share) -> None:
         """Remove a chunk that came too late to count, where it is in a place that nobody refers to."""
         place, folder = self.store.logits_path(share.evaluation_id), Path(share.folder)
-        if place is None or files.parts_folder(self.store.folder / place) != folder:
+        if place is None or self._parts(place) != folder:
             files.remove_part(folder, task.start)
 
     def _taken_up(self, pair: Pair, claim: Claim, folder: Path) -> list[tuple[int, int]]:
@@ -355,7 +362,7 @@ class Recorder:
         assert pair.rows is not None
         rows = pair.rows
         key = fingerprint_of(pair.fingerprint, rows.indices.tobytes(), rows.targets.tobytes())[:12]
-        return f"logits/{writing.safe_name(pair.setting.name)}/samples-{key}.npz"
+        return self.store.kept_at(f"logits/{writing.safe_name(pair.setting.name)}/samples-{key}.npz")
 
 
 def _gaps(n_images: int, done: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -54,8 +54,8 @@ def run_evaluations(
     overwrite: bool = False,
     inline: bool = False,
     quiet: bool = False,
-    log: Path | None = None,
-    outdated: Outdated | None = None,
+    log: Path | None = None,  # lines are added to it
+    outdated: Outdated | None = None,  # may find fault with a stored result, which is then made again
 ) -> Report:
     """Every model on every setting: plan, dispatch, record. Results stand in `store` as soon as each is whole.
 
@@ -63,6 +63,7 @@ def run_evaluations(
     `inline` runs in this process, for entries that exist only here.
     Lines are added to the file `log`. `outdated` may find fault with a stored result, which is then made again.
     """
+    store.keep_logits_under(options.logits)
     plan = with_heads(
         lambda: make_plan(registry, store, models, eval_settings, options, overwrite, outdated),
         *(registry, store, options, devices, quiet),

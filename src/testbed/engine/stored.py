@@ -18,6 +18,7 @@ from testbed.store.damage import DAMAGED, missing_or_cut, problem_of
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import EVERY, find
+from testbed.store.places import Listing
 
 Outdated = Callable[[Evaluation], str]  # why a stored result no longer counts; "" where it does
 
@@ -43,6 +44,7 @@ class Doubts:
         self.data = DataToday(registry, options)
         self.functions = FunctionsToday(registry)
         self._registry, self._store, self._options, self._outdated = registry, store, options, outdated
+        self._listing = Listing()  # of object storage
         self._digests: dict[Path, str] = {}  # of files of weights, read once for all settings
 
     def why_again(self, model: Model, evaluation: Evaluation, origin: Evaluation) -> str:
@@ -51,7 +53,7 @@ class Doubts:
             less_precise(evaluation, self._options)
             or self._changed_weights(model, origin)
             or (self._outdated(evaluation) if self._outdated else "")
-            or _damage(self._store, origin)
+            or _damage(self._store, origin, self._listing)
             or self._other_head(origin)
             or self.data.why_again(evaluation, origin, self._store.folder)
         )
@@ -97,11 +99,11 @@ class Doubts:
         return [*self.data.notes(), *self.functions.notes()]
 
 
-def _damage(store: Store, evaluation: Evaluation) -> str:
+def _damage(store: Store, evaluation: Evaluation, listing: Listing) -> str:
     """What is wrong with the files. What was found damaged before is looked at closely: it may have been restored."""
     if not evaluation.logits_path:
         return ""
-    problem = missing_or_cut(store.folder, evaluation.logits_path, evaluation.logits_bytes)
+    problem = missing_or_cut(store.folder, evaluation.logits_path, evaluation.logits_bytes, listing)
     if not problem and evaluation.status == DAMAGED:
         problem = problem_of(store.folder, evaluation)
     return f"damaged: {problem}" if problem else ""

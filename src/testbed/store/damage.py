@@ -10,27 +10,30 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from testbed.errors import DamagedError, StoreError
 from testbed.store import files, schema
 from testbed.store.database import Store
 from testbed.store.evaluation import Evaluation
+from testbed.store.objects import StorageAway
+from testbed.store.places import CHANGED, MISSING, Listing, Place
 
 DAMAGED = "damaged"
-MISSING = "is missing"
-CHANGED = "has changed since it was written"
 
 
-def missing_or_cut(folder: Path, logits_path: str, expected_bytes: int | None) -> str:
-    """What existence and size say about a logits file, in words; empty where they say nothing."""
-    path = folder / logits_path
-    try:
-        size = path.stat().st_size
-    except OSError:
-        return f"{path} {MISSING}"
+def missing_or_cut(folder: Path, logits_path: str, expected_bytes: int | None, listing: Listing | None = None) -> str:
+    """What existence and size say about a logits file, in words; empty where they say nothing.
+
+    Who asks for many gives the same listing each time.
+    """
+    place = Place(folder, logits_path)
+    size = place.size(listing)
+    if size is None:
+        return f"{place} {MISSING}"
     if expected_bytes is None:  # stored before sizes were: the file's own header tells
-        expected_bytes = files.declared_bytes(path)
-    return "" if size == expected_bytes else f"{path} {CHANGED}"
+        expected_bytes = files.declared_bytes(place.path)
+    return "" if size == expected_bytes else f"{place} {CHANGED}"
 
 
 def problem_of(folder: Path, evaluation: Evaluation, again: bool = False) -> str:
@@ -39,18 +42,17 @@ def problem_of(folder: Path, evaluation: Evaluation, again: bool = False) -> str
     Each file is read once per process, or `again` whatever was found before.
     """
     assert evaluation.logits_path is not None and evaluation.samples_path is not None
-    path = folder / evaluation.logits_path
+    place = Place(folder, evaluation.logits_path)
     for name, sha256 in {"logits": evaluation.logits_sha256, **evaluation.provenance.arrays_sha256}.items():
-        array = files.array_path(path, name)
-        if not array.is_file():
-            return f"{array} {MISSING}"
-        if sha256 is not None and files.known_sha256(array, again) != sha256:
-            return f"{array} {CHANGED}"
-    rows = folder / evaluation.samples_path
-    if not rows.is_file():
+        if problem := place.array(name).problem(sha256, again):
+            return problem
+    rows = Place(folder, evaluation.samples_path)
+    if rows.size() is None:
         return f"{rows} {MISSING}"
     try:
-        listed = len(files.load_rows(rows))
+        listed = len(rows.rows(again))
+    except StorageAway:
+        raise
     except StoreError as error:
         return str(error)
     return "" if listed == evaluation.n_images else f"{rows}: expected {evaluation.n_images} rows, got {listed}"
@@ -60,8 +62,13 @@ def refuse_damaged(store: Store, evaluation: Evaluation) -> None:
     """Raises DamagedError where the files are not whole, and notes it in the database."""
     problem = problem_of(store.folder, evaluation)
     if problem:
-        mark(store, evaluation, problem)
-        raise DamagedError(f"{evaluation.label} is damaged: {problem}; eval.py makes it again")
+        refuse(store, evaluation, problem)
+
+
+def refuse(store: Store, evaluation: Evaluation, problem: str) -> NoReturn:
+    """Note in the database what is wrong with the files, and raise DamagedError."""
+    mark(store, evaluation, problem)
+    raise DamagedError(f"{evaluation.label} is damaged: {problem}; eval.py makes it again")
 
 
 def mark(store: Store, evaluation: Evaluation, problem: str) -> None:

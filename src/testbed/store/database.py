@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from testbed.entries.checks import MOST_LETTERS_OF_A_METRIC, check_text, shorten
 from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
 from testbed.store import schema
+from testbed.store.places import Place, checked_root, make_ready, remove_all, under
 from testbed.store.runs import Busy, Runs, now
 from testbed.store.transactions import repeated
 
@@ -72,6 +73,34 @@ class Store(Runs):
     def __init__(self, engine: sa.Engine, folder: Path, where: str, read_only: bool = False) -> None:
         super().__init__(engine, where, read_only)
         self.folder = folder
+        self.logits_root: str | None = None  # URL under which files of new results are kept; None: in the folder
+        self._ready_root: str | None = None  # one that files can be written under
+
+    def place(self, stored: str | None) -> Place:
+        """Where a file lies of which a row says `stored`."""
+        assert stored is not None
+        return Place(self.folder, stored)
+
+    def keep_logits_under(self, root: str | None) -> None:
+        """Files of new results go under this URL, if one is given. Raises StoreError where none can be written."""
+        if root is not None:
+            self.logits_root = checked_root(root)
+        if self.logits_root is not None and self.logits_root != self._ready_root:
+            make_ready(self.logits_root)
+            self._ready_root = self.logits_root
+
+    def begin_run(self) -> None:
+        self.keep_logits_under(None)
+        super().begin_run()
+
+    def discard(self, stored: Iterable[str]) -> None:
+        """Remove the files of results that others have replaced. What could not be removed is told, and stays."""
+        for problem in remove_all(self.folder, stored):
+            self.tell(f"{problem}; it stays there")
+
+    def kept_at(self, relative: str) -> str:
+        """What a row says of a new file that is made at `relative` below the folder."""
+        return under(self.logits_root, relative) if self.logits_root else relative
 
     # ---- names -------------------------------------------------------------------------------------------
 

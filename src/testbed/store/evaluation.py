@@ -53,6 +53,7 @@ class Provenance:
     logits_dtype: str | None = None
     weights_files: Mapping[str, str] = field(default_factory=dict)  # path -> sha256
     arrays_sha256: Mapping[str, str] = field(default_factory=dict)  # logits and recorded arrays
+    etags: Mapping[str, str] = field(default_factory=dict)  # of the same in object storage, when they were written
     content: str | None = None  # digest of the images' bytes: testbed.data.content
     choice: str | None = None  # digest of the declared choice of rows and classes
     functions: Mapping[str, str] = field(default_factory=dict)  # digests of what entries compute with, by kind
@@ -90,7 +91,7 @@ class Provenance:
 _SHAPES: dict[str, tuple[type, type]] = {
     "bad_rows": (list, int),
     "recorded": (list, str),
-    **dict.fromkeys(("rotation_head", "weights_files", "arrays_sha256", "versions"), (dict, str)),
+    **dict.fromkeys(("rotation_head", "weights_files", "arrays_sha256", "etags", "versions"), (dict, str)),
     **dict.fromkeys(("checkpoint", "logits_dtype", "model_transform", "normalization"), (str, str)),
 }
 _IN_WORDS: dict[type, str] = {list: "a list", dict: "an object of texts", str: "text"}
@@ -116,7 +117,7 @@ class Evaluation:
     n_images: int
     n_bad: int
     run_id: str | None
-    # ---- its files, below the results folder ----
+    # ---- its files: paths below the results folder, or URLs (store/places.py) ----
     logits_path: str | None
     logits_sha256: str | None
     logits_bytes: int | None

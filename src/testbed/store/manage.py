@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 
 from testbed.errors import StoreError, UnknownName, near_or_some
-from testbed.store import damage, files, schema
+from testbed.store import damage, schema
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import EVERY, every_evaluation, find, nothing_found
 from testbed.store.names import eval_setting_names, model_names
+from testbed.store.places import remove_all
 
 _NAMED = 5  # results that are told by name where many go
 
@@ -85,9 +86,10 @@ def _refuse_running(store: Store, connection: sa.Connection, removed: list[Evalu
 
 
 def _remove_files(store: Store, removed: list[Evaluation]) -> None:
-    for evaluation in removed:
-        if evaluation.logits_path:
-            files.remove_logits(store.folder, evaluation.logits_path)
+    problems = remove_all(store.folder, (e.logits_path for e in removed if e.logits_path))
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise StoreError(f"removed from the {store.where}, but not all of its files: {problems[0]}{more}")
 
 
 def rename_model(store: Store, old: str, new: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,13 @@ from testbed.metrics.answers import ANSWERS, decided_by_answers
 from testbed.metrics.estimate import Estimate, as_number
 from testbed.stats.intervals import bootstrap_rows
 from testbed.store import files
-from testbed.store.damage import refuse_damaged
+from testbed.store.damage import refuse, refuse_damaged
 from testbed.store.database import Store
+from testbed.store.elsewhere import OutputsElsewhere, StoredArray
 from testbed.store.evaluation import Evaluation
+from testbed.store.fetched import OtherContents
 from testbed.store.find import evaluation_by_id
+from testbed.store.objects import MissingObject
 from testbed.store.outputs import Outputs
 
 _BOOTSTRAP_RESAMPLES = 200
@@ -42,17 +46,44 @@ def outputs_of(store: Store, registry: Registry, evaluation: Evaluation) -> Outp
 
 
 def read_outputs(store: Store, evaluation: Evaluation) -> Outputs:
-    """From the evaluation's own files, if they are whole. Logits stay mapped; unreadable images are left out."""
-    assert evaluation.logits_path is not None and evaluation.samples_path is not None
+    """From the evaluation's own files, if they are whole. Logits stay mapped; unreadable images are left out.
+
+    What lies in object storage is fetched, and compared, when somebody looks at it.
+    """
+    logits, samples = store.place(evaluation.logits_path), store.place(evaluation.samples_path)
+    if logits.remote:
+        return _outputs_elsewhere(store, evaluation)
     refuse_damaged(store, evaluation)
-    return outputs_in(store.folder, evaluation.logits_path, evaluation.samples_path, evaluation.provenance.bad_rows)
+    return outputs_in(logits.path, samples.path, evaluation.provenance.bad_rows)
 
 
-def outputs_in(folder: Path, logits_path: str, samples_path: str, bad_rows: Sequence[int]) -> Outputs:
-    path = folder / logits_path
-    outputs = Outputs(
-        files.load_rows(folder / samples_path), files.load_logits(path), files.extra_arrays(path), n_bad=len(bad_rows)
+def outputs_in(logits: Path, samples: Path, bad_rows: Sequence[int]) -> Outputs:
+    """From files of this machine."""
+    rows = files.load_rows(samples)
+    return _readable(
+        Outputs(rows, files.load_logits(logits), files.extra_arrays(logits), n_bad=len(bad_rows)), bad_rows
     )
+
+
+def _outputs_elsewhere(store: Store, evaluation: Evaluation) -> Outputs:
+    facts, samples = evaluation.provenance, store.place(evaluation.samples_path)
+    refuse_this = partial(refuse, store, evaluation)
+    try:
+        rows = samples.rows()
+    except (MissingObject, OtherContents) as error:
+        refuse_this(str(error))
+    if len(rows) != evaluation.n_images:
+        refuse_this(f"{samples}: expected {evaluation.n_images} rows, got {len(rows)}")
+    place = store.place(evaluation.logits_path)
+    arrays = {
+        name: StoredArray(place.array(name), sha256, facts.etags.get(name, ""), refuse_this)
+        for name, sha256 in facts.arrays_sha256.items()
+    }
+    return _readable(OutputsElsewhere(rows, arrays, n_bad=len(facts.bad_rows)), facts.bad_rows)
+
+
+def _readable(outputs: Outputs, bad_rows: Sequence[int]) -> Outputs:
+    """The outputs without the images that could not be read."""
     if not len(bad_rows):
         return outputs
     return outputs.take(np.setdiff1d(np.arange(len(outputs)), np.asarray(bad_rows, dtype=np.int64)))
@@ -80,10 +111,12 @@ def derive(parent: Outputs, setting: EvalSetting) -> Outputs:
         raise StoreError(f"'{setting.name}' takes none of the images that '{setting.logits_from}' was run on")
     whole = len(rows) == len(parent) and np.array_equal(rows.numbers, positions)
     taken = parent if whole else parent.take(rows.numbers)  # all of them: the file stays mapped instead of copied
-    logits, extras = taken.logits, dict(taken.extras)
+    logits, extras = taken.logits, taken.extras
     if setting.class_sublist is not None:
         if "extras" in setting.arguments["metrics_fn"]:
-            extras[FULL_PREDICTION] = _prediction_among_all(logits, setting.class_sublist)
+            # Over the others, which are not read unless they are asked for.
+            among_all = {FULL_PREDICTION: _prediction_among_all(logits, setting.class_sublist)}
+            extras = ChainMap(among_all, extras)  # type: ignore[arg-type]
         logits = logits[:, list(setting.class_sublist)]
     stored = Rows(rows.ids, rows.targets, rows.indices, taken.rows.numbers)
     return Outputs(stored, logits, extras, parent.model, parent.n_bad, parent.facts)
@@ -103,7 +136,7 @@ def measure(setting: EvalSetting, model: Model | None, outputs: Outputs) -> dict
     """
     if ANSWERS in outputs.extras:
         return decided_by_answers(
-            lambda logits: _measured(setting, model, replace(outputs, logits=logits)),
+            lambda logits: _measured(setting, model, outputs.with_logits(logits)),
             outputs.logits,
             outputs.extras[ANSWERS],
         )[0]

@@ -15,10 +15,12 @@ from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.masking import masked, masked_url
 from testbed.store.migrating import bring_up_to_date
+from testbed.store.places import checked_root
 from testbed.store.transactions import reason
 
 DB_VARIABLE = "TESTBED_DB"
 RESULTS_VARIABLE = "TESTBED_RESULTS"
+LOGITS_VARIABLE = "TESTBED_LOGITS"
 DEFAULT_FOLDER, DEFAULT_DB = "results", "results.db"
 _PATIENCE_S = 60  # for another process to finish its transaction
 _STEP_MS = 250
@@ -77,6 +79,8 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
             bring_up_to_date(store, path)
         if not read_only:
             store.mask_commands()
+        if create and (root := os.environ.get(LOGITS_VARIABLE)):
+            store.logits_root = checked_root(root)
         return store
     except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
         told = masked(reason(error), url.password if isinstance(url.password, str) else None)

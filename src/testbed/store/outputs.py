@@ -50,6 +50,10 @@ class Outputs:
         extras = {name: array[which] for name, array in self.extras.items()}
         return Outputs(self.rows.take(which), self.logits[which], extras, self.model, self.n_bad, self.facts)
 
+    def with_logits(self, logits: np.ndarray) -> Outputs:
+        """The same rows with other logits."""
+        return Outputs(self.rows, logits, self.extras, self.model, self.n_bad, self.facts)
+
     @cached_property
     def predictions(self) -> np.ndarray:
         return self.logits.argmax(axis=1)

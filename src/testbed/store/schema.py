@@ -76,7 +76,7 @@ evaluations = sa.Table(
     sa.Column("n_images", sa.Integer, nullable=False),
     sa.Column("n_bad", sa.Integer, nullable=False, default=0),
     sa.Column("chunk_size", sa.Integer),
-    sa.Column("logits_path", sa.Text),  # below the results folder; empty for derived evaluations
+    sa.Column("logits_path", sa.Text),  # below the results folder, or a URL; empty for derived evaluations
     sa.Column("logits_sha256", sa.String(64)),
     sa.Column("logits_bytes", sa.BigInteger),  # size of the file: what `db.py --status` can check at once
     sa.Column("samples_path", sa.Text),

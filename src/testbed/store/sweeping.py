@@ -22,6 +22,7 @@ from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.leases import process_lives
 
+_KNOWS = "SELECT 1 FROM evaluations WHERE logits_path = ? OR logits_path LIKE '%://' || ?"
 SILENT_S = 24 * 3600.0  # after which what nobody is known to own is taken for left behind
 
 
@@ -68,10 +69,17 @@ def _may_be_resumed(store: Store, folder: Path) -> bool:
     relative = folder.with_suffix(".npy").relative_to(store.folder).as_posix()
     e = schema.evaluations.c
     with store.reading() as connection:
-        complete = connection.execute(sa.select(e.complete).where(e.logits_path == relative)).scalars().all()
+        # Of what is kept elsewhere, the chunks lie here all the same.
+        here = sa.or_(e.logits_path == relative, e.logits_path.endswith(_elsewhere(relative), autoescape=True))
+        complete = connection.execute(sa.select(e.complete).where(here)).scalars().all()
     if complete:
         return not all(complete)
     return _known_elsewhere(store, relative) or not _silent(folder)
+
+
+def _elsewhere(relative: str) -> str:
+    """How the URL ends of a file that is made at this path."""
+    return f"/{relative.removeprefix('logits/')}"
 
 
 def _known_elsewhere(store: Store, relative: str) -> bool:
@@ -81,7 +89,7 @@ def _known_elsewhere(store: Store, relative: str) -> bool:
             if not path.is_file() or not _is_sqlite(path):
                 continue
             with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as other:
-                if other.execute("SELECT 1 FROM evaluations WHERE logits_path = ?", (relative,)).fetchone():
+                if other.execute(_KNOWS, (relative, f"%{_elsewhere(relative)}")).fetchone():
                     return True
         except (sqlite3.Error, OSError):
             return True

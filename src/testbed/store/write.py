@@ -26,6 +26,7 @@ from testbed.store.find import EVERY, find
 from testbed.store.measuring import measure, outputs_of
 from testbed.store.names import matches
 from testbed.store.outputs import Outputs
+from testbed.store.places import publish
 
 
 def add_eval_setting(store: Store, registry: Registry, name: str) -> int:
@@ -66,28 +67,33 @@ def write_outputs(
         n_images=len(outputs),
         chunk_size=len(outputs),
         fingerprint=facts.get("dataset_fingerprint") or "",
-        logits_path=files.new_logits_path(model, name),
+        logits_path=store.kept_at(files.new_logits_path(model, name)),
     )
     ids = store.ensure_model(model), store.ensure_eval_setting(name, version)
     claim = store.claim(*ids, variant, work, resumable=False)
     if claim.abandoned:
-        files.remove_logits(store.folder, claim.abandoned)
+        store.discard([claim.abandoned])
+    place, samples = store.place(claim.logits_path), store.place(save_imported_rows(store, name, outputs.rows))
     digests = {}
     for array_name, array in {"logits": outputs.logits, **outputs.extras}.items():
-        path = files.array_path(store.folder / str(claim.logits_path), array_name)
+        path = place.array(array_name).draft
         writing.write_aside(path, lambda aside, array=array: _save_array(aside, array))  # type: ignore[misc]
         digests[array_name] = writing.sha256_of(path)
-    facts["provenance"] = {**(facts.get("provenance") or {}), "bad_rows": [], "arrays_sha256": digests}
+    logits_bytes = place.draft.stat().st_size
+    etags = publish(place, digests, samples, store.tell)
+    own: dict[str, Any] = {"bad_rows": [], "arrays_sha256": digests, "etags": etags or None}
+    facts["provenance"] = {**(facts.get("provenance") or {}), **own}
     orphans = store.complete(
         claim.evaluation_id,
         metrics,
-        logits_path=claim.logits_path,
+        logits_path=place.stored,
         logits_sha256=digests["logits"],
-        logits_bytes=(store.folder / str(claim.logits_path)).stat().st_size,
-        samples_path=save_imported_rows(store, name, outputs.rows),
+        logits_bytes=logits_bytes,
+        samples_path=samples.stored,
         **facts,
     )
-    files.remove_all_logits(store.folder, orphans)
+    place.let_go_of_drafts(digests)
+    store.discard(orphans)
 
 
 def refuse_stored(store: Store, model: str, eval_setting: tuple[str, int], variant: str = "") -> None:
@@ -98,12 +104,12 @@ def refuse_stored(store: Store, model: str, eval_setting: tuple[str, int], varia
 
 
 def save_imported_rows(store: Store, eval_setting: str, rows: Rows) -> str:
-    """Named after what is in it: models and databases may share the file."""
+    """What a row says of the list of images. Named after what is in it: models and databases may share the file."""
     arrays = (np.asarray(rows.ids, dtype=np.str_), rows.targets, rows.indices)
     key = fingerprint_of(*(array.tobytes() for array in arrays))[:12]
     relative = f"logits/{writing.safe_name(eval_setting)}/samples-imported-{key}.npz"
     files.save_rows(store.folder / relative, rows)
-    return relative
+    return store.kept_at(relative)
 
 
 def _save_array(path: Path, array: np.ndarray) -> None:

@@ -25,7 +25,6 @@ from testbed.metrics.accuracy import accuracy_topk
 from testbed.metrics.classification import classification
 from testbed.metrics.estimate import Estimate
 from testbed.metrics.labels import COLUMNS
-from testbed.store import files
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN
 from testbed.store.find import EVERY, find
@@ -163,7 +162,7 @@ def _stored_rows(store: Store, item: Item) -> _Known | None:
     stored = find(store, None, [item.eval_setting], EVERY, item.version, OWN)
     # A derived result lists the images of its parent, with the parent's labels.
     paths = {e.samples_path for e in stored if e.logits_path and e.samples_path and not e.imported}
-    return _known([files.load_rows(store.folder / path) for path in sorted(paths)]) if paths else None
+    return _known([store.place(path).rows() for path in sorted(paths)]) if paths else None
 
 
 def _known(lists: Sequence[Rows]) -> _Known:
