@@ -9,8 +9,9 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from faults.running import LIMIT_S
+from testbed.store import schema
 
 # In names that people sort: what SQLite and Python put last, English puts in between.
 ENGLISH = ["--locale-provider=icu", "--icu-locale=en-US"]
@@ -29,8 +31,18 @@ class Server:
 
     def __init__(self, folder: Path, who: dict[str, Any]) -> None:
         self._folder, self._who = folder, who
-        self.url = f"postgresql+psycopg://testbed@/postgres?host={folder}"
+        self.url = self.url_of("postgres")
         self._process: subprocess.Popen[bytes] | None = None
+
+    def url_of(self, database: str) -> str:
+        return f"postgresql+psycopg://testbed@/{database}?host={self._folder}"
+
+    @contextmanager
+    def administration(self) -> Iterator[sa.Connection]:
+        """A connection that may make and remove databases: not in a transaction."""
+        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            yield connection
 
     def start(self) -> None:
         data, options = str(self._folder / "data"), ("listen_addresses=", "fsync=off")
@@ -83,6 +95,83 @@ def serving() -> Iterator[Server]:
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+# What a test may have changed but rows: columns, views, indexes, and the version that the program goes by.
+_SHAPE = """
+    SELECT md5(concat(
+        (SELECT string_agg(concat_ws(' ', attrelid, attname, atttypid), ',' ORDER BY attrelid, attnum) FROM pg_attribute
+         WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace)),
+        (SELECT string_agg(definition, ',' ORDER BY viewname) FROM pg_views WHERE schemaname = 'public'),
+        (SELECT string_agg(indexdef, ',' ORDER BY indexname) FROM pg_indexes WHERE schemaname = 'public'),
+        (SELECT string_agg(version::text, ',') FROM schema_version)))
+"""
+
+
+class Copies:
+    """Databases with all tables, for one test at a time: copies of one, which are emptied and given out again.
+
+    To empty one takes a few milliseconds, to make one a tenth of a second. One that a test has changed is made anew.
+    """
+
+    def __init__(self, server: Server, make_tables: Callable[[str], None]) -> None:
+        self._server = server
+        self._make_tables = make_tables
+        self._names = (f"copy_{number}" for number in count(1))
+        self._template: str | None = None
+        self._free: list[str] = []
+        self._shapes: dict[str, str] = {}
+        self.url_of = server.url_of
+
+    def of_nothing(self) -> str:
+        """The name of a database in which nobody has made anything."""
+        return self._make("template0")
+
+    def with_tables(self) -> str:
+        if self._free:
+            return self._free.pop()
+        if self._template is None:
+            self._template = self.of_nothing()
+            self._make_tables(self.url_of(self._template))
+        name = self._make(self._template)
+        with self._inside(name) as connection:
+            self._shapes[name] = connection.execute(sa.text(_SHAPE)).scalar_one()
+        return name
+
+    def give_back(self, name: str) -> None:
+        if name in self._shapes and self._emptied(name):
+            self._free.append(name)
+            return
+        with self._server.administration() as connection:
+            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+    def _make(self, template: str) -> str:
+        name = next(self._names)
+        with self._server.administration() as connection:
+            connection.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE {template}"))
+        return name
+
+    def _emptied(self, name: str) -> bool:
+        """Whether it is as it was made; its rows are gone then, and its numbers begin at 1 again."""
+        try:
+            with self._inside(name) as connection:
+                connection.execute(sa.text("SET lock_timeout = '5s'"))  # a test may have left a transaction open
+                if connection.execute(sa.text(_SHAPE)).scalar_one() != self._shapes[name]:
+                    return False
+                for table in reversed(schema.tables.sorted_tables):
+                    if table is not schema.schema_version:
+                        connection.execute(table.delete())
+                for sequence in connection.execute(sa.text("SELECT sequencename FROM pg_sequences")).scalars().all():
+                    connection.execute(sa.text(f"ALTER SEQUENCE {sequence} RESTART"))
+        except sa.exc.DBAPIError:
+            return False
+        return True
+
+    @contextmanager
+    def _inside(self, name: str) -> Iterator[sa.Connection]:
+        engine = sa.create_engine(self.url_of(name), poolclass=sa.NullPool)
+        with engine.begin() as connection:
+            yield connection
 
 
 def program(name: str) -> str:

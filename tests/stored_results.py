@@ -24,9 +24,14 @@ from testbed.store.opening import open_store
 from testbed.store.outputs import Outputs
 
 
+def address(store: Store) -> str:
+    """What --db has to say to name it."""
+    return store.engine.url.render_as_string(hide_password=False)
+
+
 def again(store: Store) -> Store:
     """The same database, opened by somebody else."""
-    other = open_store(store.engine.url.render_as_string(hide_password=False))
+    other = open_store(address(store))
     other.folder = store.folder
     return other
 

@@ -10,6 +10,11 @@ import hypothesis
 _LONG = os.environ.get("TESTBED_FUZZ") == "long"
 
 
+def rounds(short: int, long: int) -> int:
+    """How many rounds a test with random moments takes; to be asked when the tests are collected."""
+    return long if _LONG else short
+
+
 def fuzz_settings(default: int) -> hypothesis.settings:
     """Settings of a fuzz test with so many cases by default."""
     return hypothesis.settings(

@@ -1,4 +1,4 @@
-"""Who may work on a pair. These run again on PostgreSQL in test_postgres.py."""
+"""Who may work on a pair."""
 
 from __future__ import annotations
 

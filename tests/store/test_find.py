@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from click.testing import CliRunner
 
 import testbed
-from stored_results import add, add_published, claim
+from stored_results import add, add_published, address, claim
 from testbed import EvalSetting
 from testbed.commands.database import main
 from testbed.entries.registry import Registry
@@ -33,7 +33,7 @@ def versions(store):
 
 
 def db(store, *arguments):
-    return CliRunner().invoke(main, ["--db", store.engine.url.database, *arguments])
+    return CliRunner().invoke(main, ["--db", address(store), *arguments])
 
 
 def test_a_result_on_an_older_version_is_none_for_every_reader(versions, tmp_path):
@@ -51,7 +51,7 @@ def test_a_result_on_an_older_version_is_none_for_every_reader(versions, tmp_pat
     registry = Registry()
     registry.eval_settings.add(EvalSetting(name="s", dataset=testbed.ArrayDataset(make=lambda: None)), "test")
     assert [e.model for e in save_logits(versions, registry, "s", tmp_path / "dump")] == ["a"]
-    path = versions.engine.url.database
+    path = address(versions)
     assert testbed.results(db=path).model.tolist() == ["a"]
     with pytest.raises(StoreError, match="no own result of the newest version; stored: version 1"):
         testbed.logits("b", "s", db=path)
@@ -60,7 +60,7 @@ def test_a_result_on_an_older_version_is_none_for_every_reader(versions, tmp_pat
 def test_an_older_version_is_found_by_name(versions):
     assert {e.model for e in find(versions, version=1)} == {"a", "b"}
     assert "top1" in db(versions, "--print-eval", "b", "s", "--version", "1").output
-    path = versions.engine.url.database
+    path = address(versions)
     assert testbed.logits("b", "s", db=path, version=1).tolist() == LOGITS.tolist()
     assert [(e.model, e.version) for e in find(versions, version=EVERY)] == [("a", 1), ("a", 2), ("b", 1)]
 
@@ -96,7 +96,7 @@ def test_partial_results_are_meant_where_there_is_no_whole_one(limited, tmp_path
     assert "a on s (limit=40)" in db(limited, "--print-eval", "a", "s").output
     told = db(limited, "--save-logits", "s", str(tmp_path / "dump")).output
     assert told.startswith("wrote 3 file(s) of limit=40 and manifest.json")
-    assert testbed.logits("b", "s", db=limited.engine.url.database).shape == (6, 10)
+    assert testbed.logits("b", "s", db=address(limited)).shape == (6, 10)
 
 
 def test_a_named_variant_is_meant_alone(limited):
@@ -132,7 +132,7 @@ def test_published_results_are_found_and_marked_where_there_is_no_own_one(publis
     printed = db(published, "--print-eval", "resnet50", "objectnet-1.0-beta").output
     assert printed.startswith("resnet50 on objectnet-1.0-beta (published: a paper)")
     assert "35.75" in printed and "source               a paper" in printed
-    table = testbed.results("resnet50", db=published.engine.url.database)
+    table = testbed.results("resnet50", db=address(published))
     assert list(zip(table.eval_setting, table.value, table.source, strict=True)) == [
         ("objectnet-1.0-beta", 35.75, "a paper"),
         ("val", 76.0, "own"),
@@ -185,6 +185,7 @@ def test_the_database_chooses_the_rows_not_the_program(store):
     assert fetched(store, lambda: find_one(store, "m3", "s4")) <= 2
 
 
+@pytest.mark.backend("sqlite", "a server chooses by its statistics, and reads tables as small as these whole")
 @pytest.mark.parametrize("view", ["all_results", "all_evaluations", "results"])
 def test_one_pair_is_found_by_indexes(store, view):
     store.begin_run()

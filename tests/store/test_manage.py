@@ -1,4 +1,4 @@
-"""Removing, renaming, checking. Some run again on PostgreSQL in test_postgres.py."""
+"""Removing, renaming, checking."""
 
 from __future__ import annotations
 

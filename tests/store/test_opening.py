@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from stored_results import add, again, every_number, results
+from stored_results import add, address, again, every_number, results
 from testbed.errors import StoreError
 from testbed.store import schema
 from testbed.store.names import model_names
@@ -70,6 +70,7 @@ def test_only_a_run_makes_a_database(tmp_path):
     assert model_names(open_store(str(path))) == []
 
 
+@pytest.mark.backend("sqlite", "a file")
 def test_only_a_file_can_be_known_to_be_missing(store, tmp_path):
     assert is_there(store.engine.url.database)
     assert not is_there(str(tmp_path / "other.db"))
@@ -88,6 +89,7 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path):
     assert "cannot be opened" in refusal(str(tmp_path / "file" / "results.db"), create=True)
 
 
+@pytest.mark.backend("sqlite", "told to be full by a PRAGMA")
 def test_full_database_is_one_line(store, monkeypatch):
     with store.reading() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -120,6 +122,7 @@ def test_new_database_has_every_table_all_views_and_its_version(store):
     assert versions(again(store)) == [schema.SCHEMA_VERSION]  # opened again, nothing is added
 
 
+@pytest.mark.backend("sqlite", "its file is read without this program")
 def test_results_are_read_with_nothing_but_sqlite(store):
     store.begin_run()
     add(store, "m", "s", 50.0)
@@ -138,10 +141,9 @@ def test_newer_schema_is_refused_in_one_line_and_left_alone(store):
     newer = schema.SCHEMA_VERSION + 1
     with store.writing() as connection:
         connection.execute(schema.schema_version.update().values(version=newer))
-    path = store.engine.url.database
     for create in (False, True):
-        assert refusal(path, create=create) == (
-            f"database {path} has schema {newer}, this program knows up to {schema.SCHEMA_VERSION}: "
+        assert refusal(address(store), create=create) == (
+            f"{store.where} has schema {newer}, this program knows up to {schema.SCHEMA_VERSION}: "
             "update the program, or use another database with --db"
         )
     assert versions(store) == [newer]

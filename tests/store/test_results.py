@@ -1,4 +1,4 @@
-"""What is stored and read back. These run again on PostgreSQL in test_postgres.py."""
+"""What is stored and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several runs on one database at once. These run again on PostgreSQL in test_postgres.py."""
+"""Several runs on one database at once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-
-import pytest
 
 from faults.running import LIMIT_S, wait_until
 from stored_results import again, evaluations, every_number
@@ -22,8 +20,6 @@ TURNS = 10
 WORKER = """
 import json, sys, time
 from pathlib import Path
-import pytest
-
 from stored_results import chunk, claim
 from testbed.metrics.estimate import Estimate
 from testbed.store.database import Busy
@@ -77,12 +73,6 @@ def run_two(place, folder):
             process.kill()
             process.communicate()
     return [json.loads(line) for line in lines]
-
-
-@pytest.fixture
-def empty_place(tmp_path):
-    """Where nobody has made a database yet."""
-    return str(tmp_path / "new.db")
 
 
 def test_two_processes_writing_at_once_lose_nothing(empty_place, tmp_path):

@@ -159,7 +159,9 @@ class Store(Runs):
         """Take hold of a pair: continue what a dead or failed run left, or begin anew.
 
         An unfinished evaluation is continued where data, number of images, precision and functions are the same; chunks
-        of two precisions must not be joined.
+        of two precisions must not be joined. Taking over is several statements and not one conditional UPDATE, since
+        whether the holder lives is also asked of this machine and the work is compared in words; that writers take
+        turns makes it as safe.
         """
         e = schema.evaluations
         mine = sa.and_(

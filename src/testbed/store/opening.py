@@ -116,8 +116,15 @@ def _writable_folder(path: Path) -> bool:
 
 
 def _engine(url: sa.URL) -> sa.Engine:
-    # A server may have been started again since a connection was used: each is tried before it is used again.
-    return sa.create_engine(url, pool_pre_ping=url.get_backend_name() != "sqlite")
+    more: dict[str, Any] = {}
+    if url.get_backend_name() != "sqlite":
+        # A server may have been started again since a connection was used: each is tried before it is used again.
+        more["pool_pre_ping"] = True
+    if url.get_backend_name() == "postgresql":
+        # Whatever the server is set to: under a stricter level a transaction that has waited for its turn would still
+        # see what was there before, and a run would write about a pair that it has lost.
+        more["isolation_level"] = "READ COMMITTED"
+    return sa.create_engine(url, **more)
 
 
 # ---- what each kind of database needs --------------------------------------------------------------------

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from stored_results import add, add_published, completed, evaluations, results
 from testbed import ArrayDataset, EvalSetting, accuracy_topk
@@ -16,7 +17,6 @@ from testbed.store.formats import tables
 from testbed.store.formats.logits import import_logits, save_logits
 from testbed.store.formats.tables import export_results
 from testbed.store.measuring import outputs_of
-from testbed.store.opening import open_store
 from testbed.store.write import recompute_metrics
 
 RNG = np.random.default_rng(0)
@@ -50,13 +50,6 @@ def dump(store, tmp_path):
     add(store, "plain", "t", logits=LOGITS)
     save_logits(store, REGISTRY, "s", tmp_path / "dump")
     return tmp_path / "dump"
-
-
-@pytest.fixture
-def elsewhere(tmp_path):
-    store = open_store(str(tmp_path / "elsewhere" / "results.db"), create=True)
-    yield store
-    store.engine.dispose()
 
 
 # ---- saving ----------------------------------------------------------------------------------------------
@@ -111,10 +104,10 @@ def test_rows_of_unreadable_images_are_left_out(store, tmp_path):
     logits = LOGITS.copy()
     logits[[2, 5]] = np.nan
     evaluation = add(store, "m", "s", logits=logits, targets=TARGETS)
-    stored = json.loads(completed(store, "m", "s").stored_provenance)
+    e = schema.evaluations
     with store.writing() as connection:
-        update = schema.evaluations.update().where(schema.evaluations.c.id == evaluation)
-        connection.execute(update.values(provenance={**stored, "bad_rows": [2, 5]}))
+        stored = connection.execute(sa.select(e.c.provenance).where(e.c.id == evaluation)).scalar_one()
+        connection.execute(e.update().where(e.c.id == evaluation).values(provenance={**stored, "bad_rows": [2, 5]}))
     save_logits(store, REGISTRY, "s", tmp_path / "dump")
     with np.load(tmp_path / "dump" / "m.npz") as stored:
         assert (stored["logits"] == np.delete(LOGITS, [2, 5], axis=0)).all()
@@ -166,14 +159,15 @@ def test_dump_comes_back_equal_elsewhere(dump, store, elsewhere):
     assert [p for _, p in manage.verify(elsewhere)] == ["", ""]
 
 
-def test_two_databases_of_one_folder_do_not_share_the_files_of_an_import(dump, tmp_path, elsewhere):
+def test_two_databases_of_one_folder_do_not_share_the_files_of_an_import(dump, tmp_path, elsewhere, databases):
     """The second takes in another list of images under the same names."""
     import_logits(elsewhere, REGISTRY, dump)
-    other = open_store(str(tmp_path / "other" / "results.db"), create=True)
+    other = databases.open("other")
     other.begin_run()
     add(other, "plain", "s", logits=-LOGITS[:7], targets=TARGETS[:7])
     save_logits(other, REGISTRY, "s", tmp_path / "short")
-    beside = open_store(str(elsewhere.folder / "beside.db"), create=True)
+    beside = databases.open("beside")
+    beside.folder = elsewhere.folder
     import_logits(beside, REGISTRY, tmp_path / "short")
     for stored, logits in ((elsewhere, LOGITS), (beside, -LOGITS[:7])):
         outputs = outputs_of(stored, REGISTRY, completed(stored, "plain", "s"))

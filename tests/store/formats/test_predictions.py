@@ -19,7 +19,6 @@ from testbed.metrics.labels import OWN, targets_are
 from testbed.store.formats.logits import import_logits, save_logits
 from testbed.store.formats.predictions_import import import_predictions
 from testbed.store.measuring import outputs_of, refuse_answers
-from testbed.store.opening import open_store
 from testbed.store.write import recompute_metrics
 
 ANIMALS = [f"{name}/{i}-{name}.png" for name in ("cat", "dog", "sea_lion") for i in range(4)]
@@ -81,13 +80,11 @@ def test_answers_have_an_accuracy_with_its_interval_and_nothing_else(store, regi
     assert value(store) == {"top1": pytest.approx(TOP1)}
 
 
-def test_answers_go_from_one_database_to_another_as_answers(store, registry, tmp_path):
+def test_answers_go_from_one_database_to_another_as_answers(store, elsewhere, registry, tmp_path):
     taken(store, registry, table(tmp_path, zip(ANIMALS, SAID, strict=True)))
     save_logits(store, registry, "animals", tmp_path / "dump")
-    other = open_store(str(tmp_path / "other" / "results.db"), create=True)
-    import_logits(other, registry, tmp_path / "dump")
-    assert value(other) == {"top1": pytest.approx(TOP1)}
-    other.engine.dispose()
+    import_logits(elsewhere, registry, tmp_path / "dump")
+    assert value(elsewhere) == {"top1": pytest.approx(TOP1)}
 
 
 SHARES = np.random.default_rng(0).dirichlet(np.ones(3), len(ANIMALS))
@@ -282,23 +279,22 @@ def test_a_run_of_ones_own_is_never_replaced(store, registry, tmp_path):
 # ---- the command -----------------------------------------------------------------------------------------
 
 
-def call(folder, *words):
-    return CliRunner().invoke(main, [*map(str, words), "--db", str(folder / "results.db")])
+def test_command_takes_answers_in_and_says_what_was_measured(empty_place, tmp_path, image_folder):
+    def call(*words):
+        return CliRunner().invoke(main, [*map(str, words), "--db", empty_place])
 
-
-def test_command_takes_answers_in_and_says_what_was_measured(tmp_path, image_folder):
     setting = f"folder:{image_folder(ANIMALS, 'animals')}"
     path = table(tmp_path, GOOD[1:])
     words = ("--import-predictions", path, "--setting", setting, "--source", "api")
-    refused = call(tmp_path, *words)
+    refused = call(*words)
     assert refused.exit_code == 1 and "1 of 12 images" in refused.output
-    assert "expected refuse or wrong, got no" in call(tmp_path, *words, "--missing", "no").output
-    assert "needs --setting NAME" in call(tmp_path, *words[:2], "--source", "api").output
-    done = call(tmp_path, *words, "--model", "m", "--missing", "wrong")
+    assert "expected refuse or wrong, got no" in call(*words, "--missing", "no").output
+    assert "needs --setting NAME" in call(*words[:2], "--source", "api").output
+    done = call(*words, "--model", "m", "--missing", "wrong")
     assert done.exit_code == 0, done.output
     assert "m@api: answers (classes alone) to 12 images" in done.output and "measured: top1\n" in done.output
-    shown = call(tmp_path, "--print-eval", "m@api", setting)
+    shown = call("--print-eval", "m@api", setting)
     assert "(imported)" in shown.output and f"{TOP1 - 100 / 12:.2f}" in shown.output
-    assert "cat" in call(tmp_path, "--per-class", "m@api", setting).output
-    calibration = call(tmp_path, "--calibration", "m@api", setting, "--clean", setting)
+    assert "cat" in call("--per-class", "m@api", setting).output
+    calibration = call("--calibration", "m@api", setting, "--clean", setting)
     assert calibration.exit_code == 1 and "has answers without probabilities" in calibration.output

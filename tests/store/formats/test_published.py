@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
 
 import stored_results
 from shared_data import shared_data
-from stored_results import every_number, results
+from stored_results import address, every_number, results
 from testbed.commands.database import main
 from testbed.stats.intervals import clopper_pearson
+from testbed.store.database import Store
+from testbed.store.evaluation import Number
 from testbed.store.formats import published
 from testbed.store.names import model_tags
-from testbed.store.opening import open_store
 
 TABLE = "model,val,pgd.l2.eps0.5,mine\nresnet50,76.13,10.56,50\nalexnet,56.522,,NaN\n"
 TYPES = "model,type,label\nresnet50,STANDARD,Standard training\nunknown,LP_ADV,Robust\nalexnet,LOW_ACCURACY_CNN,Low\n"
 
 
 @pytest.fixture
-def bring(tmp_path):
+def bring(store, tmp_path):
     """db.py --import-csv with these texts; returns what it printed."""
 
     def run(table=TABLE, types=TYPES, source="paper", fails=False):
         (tmp_path / "table.csv").write_text(table, encoding="utf-8")
         (tmp_path / "types.csv").write_text(types, encoding="utf-8")
-        arguments = ["--db", str(tmp_path / "results.db"), "--import-csv", str(tmp_path / "table.csv")]
+        arguments = ["--db", address(store), "--import-csv", str(tmp_path / "table.csv")]
         arguments += ["--types", str(tmp_path / "types.csv")] if types else []
         result = CliRunner().invoke(main, [*arguments, *(["--source", source] if source else [])])
         assert (result.exit_code != 0) == fails, result.output
@@ -37,14 +36,14 @@ def bring(tmp_path):
     return run
 
 
-def stored(folder: Path, source: str | None = "paper") -> dict[tuple[str, str], dict]:
-    rows = results(open_store(str(folder / "results.db")), source=source)
+def stored(store: Store, source: str | None = "paper") -> dict[tuple[str, str], Number]:
+    rows = results(store, source=source)
     return {(row.model, row.eval_setting): row for row in rows}
 
 
-def test_cells_become_completed_results_of_their_source(bring, tmp_path):
+def test_cells_become_completed_results_of_their_source(bring, store):
     assert bring() == "paper: 4 results of 2 models on 3 eval settings"
-    rows = stored(tmp_path)
+    rows = stored(store)
     assert {pair: row.value for pair, row in rows.items()} == {
         ("resnet50", "val"): 76.13,
         ("resnet50", "pgd.l2.eps0.5"): 10.56,
@@ -59,8 +58,7 @@ def test_cells_become_completed_results_of_their_source(bring, tmp_path):
     assert (unknown.n, unknown.ci_low) == (None, None)
 
 
-def test_types_become_tags_beside_those_a_model_has(bring, tmp_path):
-    store = open_store(str(tmp_path / "results.db"), create=True)
+def test_types_become_tags_beside_those_a_model_has(bring, store):
     store.ensure_model("resnet50", "resnet50", ["imagenet"])
     bring()
     tags = model_tags(store)
@@ -69,35 +67,34 @@ def test_types_become_tags_beside_those_a_model_has(bring, tmp_path):
     assert model_tags(store) == tags
 
 
-def test_own_results_of_the_same_names_stay_what_they_are(bring, tmp_path):
-    store = open_store(str(tmp_path / "results.db"), create=True)
+def test_own_results_of_the_same_names_stay_what_they_are(bring, store):
     stored_results.add(store, "resnet50", "val", 70.0)
     bring()
-    assert {p: r.value for p, r in stored(tmp_path, "own").items()} == {("resnet50", "val"): 70.0}
-    assert stored(tmp_path)["resnet50", "val"].value == 76.13
+    assert {p: r.value for p, r in stored(store, "own").items()} == {("resnet50", "val"): 70.0}
+    assert stored(store)["resnet50", "val"].value == 76.13
     with store.reading() as connection:
         view = connection.execute(sa.text("SELECT model, eval_setting, value FROM results")).all()
     assert [tuple(row) for row in view] == [("resnet50", "val", 70.0)]
     stored_results.add(store, "alexnet", "mine", 12.0)  # a run after the import
-    assert stored(tmp_path, "own")["alexnet", "mine"].value == 12.0
-    assert ("alexnet", "mine") not in stored(tmp_path)
+    assert stored(store, "own")["alexnet", "mine"].value == 12.0
+    assert ("alexnet", "mine") not in stored(store)
 
 
-def test_an_import_replaces_the_one_before_and_leaves_other_sources(bring, tmp_path):
+def test_an_import_replaces_the_one_before_and_leaves_other_sources(bring, store):
     bring()
     bring(source="another paper")
-    first = stored(tmp_path)["resnet50", "val"].evaluation_id
+    first = stored(store)["resnet50", "val"].evaluation_id
     assert bring("model,val,new\nresnet50,77,5\nthird,,6\n") == (
         "paper: 3 results of 2 models (1 of them without a type) on 2 eval settings"
     )
-    rows = stored(tmp_path)
+    rows = stored(store)
     assert {pair: row.value for pair, row in rows.items()} == {
         ("resnet50", "val"): 77,
         ("resnet50", "new"): 5,
         ("third", "new"): 6,
     }
     assert rows["resnet50", "val"].evaluation_id == first
-    assert len(stored(tmp_path, "another paper")) == 4
+    assert len(stored(store, "another paper")) == 4
 
 
 @pytest.mark.parametrize(
@@ -116,13 +113,13 @@ def test_an_import_replaces_the_one_before_and_leaves_other_sources(bring, tmp_p
         ({"source": ""}, "--import-csv needs --source NAME"),
     ],
 )
-def test_what_cannot_be_imported_is_said_in_one_line_and_changes_nothing(bring, tmp_path, given, words):
+def test_what_cannot_be_imported_is_said_in_one_line_and_changes_nothing(bring, store, given, words):
     bring()
-    before = stored(tmp_path)
+    before = stored(store)
     told = bring(**given, fails=True)
     assert words in told
     assert len(told.splitlines()) == 1
-    assert stored(tmp_path) == before
+    assert stored(store) == before
 
 
 def test_a_missing_file_is_said_in_one_line(tmp_path):
@@ -162,9 +159,8 @@ def test_every_published_accuracy_is_a_whole_number_of_images(real):
             assert images == pytest.approx(round(images), abs=0.02), (model, setting, n)
 
 
-def test_the_published_table_comes_in_whole(real, tmp_path):
+def test_the_published_table_comes_in_whole(real, store):
     table, types = real
-    store = open_store(str(tmp_path / "results.db"), create=True)
     done = published.import_published(store, table, types, "imagenet-testbed")
     assert (done.models, done.settings, done.results, done.without_type) == (338, 213, 71_994 - 26_220, 0)
     rows = results(store, ["resnet50"], ["val", "imagenet-a"], source="imagenet-testbed")
