@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from object_storage import ObjectStorage
     from testbed.store.database import Store
 
+# Each process of the tests computes with one thread, for several run at a time: threads that wait for work take a core
+# from those that have some. Bytecode is kept, since a hundred processes that are started here read the same modules.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A shell that starts the tests with & makes them ignore Ctrl-C, and every process that a test starts would do so too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,12 +7,13 @@ from importlib import import_module
 import click
 import pytest
 
-from guides import MAINS, ROOT
+from guides import ROOT
 from shared_data import shared_data
 from testbed.commands import demo
 from testbed.entries.registry import load_registry
 from testbed.store.formats import published
 from testbed.store.opening import open_store
+from tiny import MAINS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMAND = re.compile(r"(?:python )?((?:eval|db|autoeval|plotting/\w+)\.py --[^\n`#]*)")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 REGISTRY = Path(__file__).with_name("tiny_registry")
 ROOT = Path(__file__).parents[1]
+MAINS = {"eval.py": "evaluate", "db.py": "database", "autoeval.py": "autoeval", "testbed": "console"}
 
 
 def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=True, ray=None, **options):
@@ -69,3 +73,30 @@ def script(name, *arguments, environment=None, **more):
         env={**os.environ, "TESTBED_REGISTRY": str(REGISTRY), **(environment or {})},
         **more,
     )
+
+
+def call(name, *arguments):
+    """As `script`, in this process, where everything is imported: for tests of what is computed and said."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TESTBED_REGISTRY", str(REGISTRY))
+        result = invoke(patch, name, *map(str, arguments))
+    return subprocess.CompletedProcess([name, *arguments], result.exit_code, result.stdout, result.stderr)
+
+
+def invoke(patch, name, *words):
+    """A command line called in this process, with its worker: that one can be a process is tested elsewhere."""
+    from click.testing import CliRunner
+
+    from testbed.engine import run
+    from testbed.engine.pools import InlinePool
+    from testbed.entries.registry import load_registry
+
+    def inline(devices, options, threads):
+        return InlinePool("cpu", options, load_registry(options.registry))
+
+    patch.setattr(run, "ProcessPool", inline)
+    main = import_module(f"testbed.commands.{MAINS[name]}").main
+    result = CliRunner().invoke(main, words, prog_name=name)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from scipy.special import softmax
 
 from shared_data import shared_data
 from stored_results import add, completed, stored_outputs
-from tiny import script
+from testbed.store.opening import open_store
+from tiny import call
 
 CLASSES = 5
 
@@ -22,9 +24,11 @@ def outputs(rng, n, signal, features=None):
     return logits, targets, extras
 
 
-@pytest.fixture
-def filled(store):
-    """Three models on a clean set, six labelled fit sets, four test sets; `first` has features."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder of results: three models on a clean set, six labelled fit sets, four test sets; `first` has features."""
+    folder = tmp_path_factory.mktemp("made") / "results"
+    store = open_store(str(folder / "results.db"), create=True)
     store.begin_run()
     for number, model in enumerate(("first", "second", "third")):
         sets = {"clean": 3.0, **{f"fit-{i}": 0.5 + 0.5 * i for i in range(6)}}
@@ -41,11 +45,20 @@ def filled(store):
         unknown = np.full(400, -1)
         add(store, model, "street", logits=logits, targets=unknown)
     store.end_run()
-    return store
+    store.engine.dispose()
+    return folder
+
+
+@pytest.fixture
+def filled(made, tmp_path):
+    """A copy of it, which a test may change."""
+    store = open_store(str(shutil.copytree(made, tmp_path / "results") / "results.db"))
+    yield store
+    store.engine.dispose()
 
 
 def autoeval(store, *words):
-    return script("autoeval.py", *words, "--db", store.engine.url.database)
+    return call("autoeval.py", *words, "--db", store.engine.url.database)
 
 
 def stored(store, model, name):
@@ -197,23 +210,23 @@ def test_other_classes_and_other_images_are_refused(filled):
 def test_a_rotation_head_is_trained_and_used(tmp_path):
     database = ("--db", tmp_path / "results" / "results.db")
     words = ("--train-rotation-head", "tiny_a", "--on", "tiny", "--epochs", "1")
-    done = script("autoeval.py", *words, *database)
+    done = call("autoeval.py", *words, *database)
     assert done.returncode == 0, done.stderr
     assert "rotation head of tiny_a trained on tiny, 1 epochs" in done.stdout
     settings = ("tiny", "tiny.noise", "tiny.batch_noise")
-    run = script("eval.py", "--models", "tiny_a", "--eval-settings", *settings, "--record", "rotation", *database)
+    run = call("eval.py", "--models", "tiny_a", "--eval-settings", *settings, "--record", "rotation", *database)
     assert run.returncode == 0, run.stderr
     import torch
 
     torch.save({"1.weight": torch.zeros(10, 192), "1.bias": torch.zeros(10)}, tmp_path / "mine.pt")
     mine = ("--checkpoint", tmp_path / "mine.pt")
-    done = script("autoeval.py", "--train-rotation-head", "tiny_a", *mine, "--on", "tiny", "--epochs", "1", *database)
+    done = call("autoeval.py", "--train-rotation-head", "tiny_a", *mine, "--on", "tiny", "--epochs", "1", *database)
     assert done.returncode == 0, done.stderr
     assert "rotation head of tiny_a@mine trained" in done.stdout
     assert f"`python eval.py --models tiny_a --checkpoint {tmp_path}/mine.pt --db " in done.stdout
     assert (tmp_path / "results" / "rotation-heads" / "tiny_a@mine.safetensors").is_file()
     words = ("--models", "tiny_a", "--source", "tiny", "--fit", "tiny", "tiny.noise", "--test", "tiny.batch_noise")
-    told = script("autoeval.py", *words, "--methods", "rotation", "--format", "csv", *database)
+    told = call("autoeval.py", *words, "--methods", "rotation", "--format", "csv", *database)
     assert told.returncode == 0, told.stderr
     assert any(
         line.startswith("tiny_a,tiny.batch_noise,tiny.batch_noise,rotation,score,") for line in told.stdout.splitlines()
@@ -221,7 +234,7 @@ def test_a_rotation_head_is_trained_and_used(tmp_path):
 
 
 def test_methods_are_listed():
-    done = script("autoeval.py", "--list-methods", "--format", "json")
+    done = call("autoeval.py", "--list-methods", "--format", "json")
     listed = {row["method"]: row for row in json.loads(done.stdout)}
     assert listed["fid"]["needs"] == "logits features"
     assert listed["aline-s"] == {**listed["aline-s"], "kind": "pairs", "needs": "3 models"}
@@ -229,7 +242,7 @@ def test_methods_are_listed():
 
 def test_published_predictions_on_cifar_10_1_give_the_known_errors():
     root, labels = shared_data("cifar10.1-predictions"), shared_data("cifar10", "cifar10_test.npz")
-    done = script(
+    done = call(
         "autoeval.py",
         *("--predictions", root / "original_predictions", root / "v6_predictions", "--labels", labels),
         *("--test-labels", root / "cifar10.1_v6_labels.npy", "--models", "[!r]*", "resn*", "--format", "json"),

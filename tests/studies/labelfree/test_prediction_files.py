@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.commands import autoeval
-from tiny import script
+from tiny import call
 
 
 def save_predictions(folder, predictions):
@@ -30,14 +30,14 @@ def test_files_of_predictions_need_no_database(tmp_path):
     np.save(tmp_path / "clean.npy", truth[0])
     np.savetxt(tmp_path / "new.txt", truth[1], fmt="%d")
     folders = ("--predictions", tmp_path / "clean", tmp_path / "new", "--labels", tmp_path / "clean.npy")
-    done = script("autoeval.py", *folders, "--test-labels", tmp_path / "new.txt", "--format", "json")
+    done = call("autoeval.py", *folders, "--test-labels", tmp_path / "new.txt", "--format", "json")
     answer = json.loads(done.stdout)
     told = {e["model"]: (e["estimate"], e["accuracy"]) for e in answer["estimates"] if e["method"] == "aline-d"}
     expected = aline_d(*made, (made[0] == truth[0]).mean(axis=1)).accuracies
     for number in range(5):
         assert told[f"m{number}"] == pytest.approx((expected[number], 100 * (made[1][number] == truth[1]).mean()))
     assert answer["remarks"][1].startswith("accuracy line, which needs the labels: slope")
-    short = script("autoeval.py", *folders, "--models", "m0", "m1", "--summary")
+    short = call("autoeval.py", *folders, "--models", "m0", "m1", "--summary")
     assert "left out: aline-s, aline-d: needs at least 3 models, got 2" in short.stdout
     for words, said in (
         (folders[:3], "--labels is missing"),
@@ -48,7 +48,7 @@ def test_files_of_predictions_need_no_database(tmp_path):
         ((*folders, "--methods", "atc-ne"), "no method 'atc-ne': expected gde, aline-s, aline-d, or all"),
         ((*folders, "--models", "m0", "--methods", "gde"), "gde needs at least 2 models, got 1"),
     ):
-        done = script("autoeval.py", *words)
+        done = call("autoeval.py", *words)
         assert done.returncode != 0 and said in done.stderr.strip().splitlines()[-1]
 
 

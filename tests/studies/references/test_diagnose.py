@@ -212,7 +212,7 @@ def truth(outputs):
     return np.array([found[name].value for name in METRICS])
 
 
-@pytest.mark.parametrize("n", [64, 96, 160, 320])
+@pytest.mark.parametrize("n", [64, *(pytest.param(n, marks=pytest.mark.long) for n in (96, 160, 320))])
 def test_intervals_hold_the_value_on_all_images_and_no_value_is_impossible(made_up, n):
     stored, changes = made_up
     whole = Whole(COUNTED, stored, METRICS)
@@ -254,7 +254,9 @@ def verdicts(made_up, n, planted):
     }
 
 
-@pytest.mark.parametrize("n", [64, 80, 96, 128, 160, 200, 256, 320, 640])
+@pytest.mark.parametrize(
+    "n", [64, 160, 640, *(pytest.param(n, marks=pytest.mark.long) for n in (80, 96, 128, 200, 256, 320))]
+)
 def test_true_cause_is_never_denied(made_up, n):
     assert verdicts(made_up, n, "cause")["cause"] in (EXPLAINS, UNDECIDED)
     assert verdicts(made_up, n, "harm")["harm"] in (EXPLAINS, UNDECIDED)
