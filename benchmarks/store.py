@@ -1,6 +1,6 @@
 """Reading a large results database: 400 models x 400 settings x 5 metrics, 160,000 evaluations, 800,000 numbers.
 
-    python benchmarks/store.py
+    python benchmarks/store.py [--models 2000]
 
 What a user waits for beyond the start of the program, against its budget: `--print-eval` of one pair, `--status`, the
 table behind plotting/grid.py and the data of the explorer page. Each is measured three times in this process, and the
@@ -9,6 +9,7 @@ best is told: the first brings the imports, and the machine may be busy with oth
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-MODELS, SETTINGS = 400, 400
+MODELS, SETTINGS = 400, 400  # which the budgets are for
 METRICS = ("top1", "top5", "nll", "brier", "ece")
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS_S = {
@@ -40,7 +41,7 @@ PROVENANCE = {  # as long as that of a real run
 }
 
 
-def fill(path: Path) -> None:
+def fill(path: Path, n_models: int = MODELS, n_settings: int = SETTINGS) -> None:
     """The rows a run would have left, written in bulk."""
     from testbed.store import schema
     from testbed.store.database import now
@@ -49,15 +50,15 @@ def fill(path: Path) -> None:
     store = open_store(str(path), create=True)
     kinds = {name: dict(unit="%", better="higher", lowest=0.0, highest=100.0) for name in METRICS}
     with store.writing() as connection:
-        models = [dict(id=i + 1, name=f"model-{i:03d}", tags=["standard"], created_at=now()) for i in range(MODELS)]
+        models = [dict(id=i + 1, name=f"model-{i:03d}", tags=["standard"], created_at=now()) for i in range(n_models)]
         connection.execute(schema.models.insert(), models)
         named = dict(version=1, size=50_000, tags=[], created_at=now())
-        settings = [dict(named, id=i + 1, name=f"set.noise.{i:03d}") for i in range(SETTINGS)]
+        settings = [dict(named, id=i + 1, name=f"set.noise.{i:03d}") for i in range(n_settings)]
         connection.execute(schema.eval_settings.insert(), settings)
         common = dict(complete=True, status="completed", n_images=50_000, created_at=now(), provenance=PROVENANCE)
-        for model in range(1, MODELS + 1):
-            first = (model - 1) * SETTINGS
-            ids = range(first + 1, first + SETTINGS + 1)
+        for model in range(1, n_models + 1):
+            first = (model - 1) * n_settings
+            ids = range(first + 1, first + n_settings + 1)
             rows = [dict(common, id=i, model_id=model, eval_setting_id=i - first) for i in ids]
             connection.execute(schema.evaluations.insert(), rows)
             numbers = [
@@ -96,9 +97,12 @@ def command(*arguments: str) -> Callable[[], object]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=int, default=MODELS)
+    n_models = parser.parse_args().models
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.db"
-        fill(path)
+        fill(path, n_models)
         sys.path.insert(0, str(ROOT / "plotting"))
         import explorer
         from _results import load
@@ -113,7 +117,7 @@ def main() -> None:
             "the table behind grid.py": lambda: load(store, "top1"),
             "the explorer's data": lambda: explorer.embedded(explorer.page_data(store, load(store, "top1"))),
         }
-        print(f"{MODELS} models x {SETTINGS} settings x {len(METRICS)} metrics, {path.stat().st_size / 1e6:.0f} MB")
+        print(f"{n_models} models x {SETTINGS} settings x {len(METRICS)} metrics, {path.stat().st_size / 1e6:.0f} MB")
         for what, function in measured.items():
             seconds = best_of(3, function)
             verdict = "within" if seconds <= BUDGETS_S[what] else "OVER"

@@ -25,6 +25,24 @@ def registry():
     return entries
 
 
+@pytest.fixture
+def chunks(monkeypatch):
+    """Every chunk that is recorded, as a list of (device, first row, end) by model."""
+    from testbed.engine import recording
+
+    recorded, real = {}, recording.Recorder.chunks
+
+    def noted(self, done):
+        for event, device in done:
+            of_model, place = recorded.setdefault(event.share.model, []), (device, event.task.start, event.task.stop)
+            if place not in of_model:  # after Ctrl-C what was heard last is recorded once more
+                of_model.append(place)
+        return real(self, done)
+
+    monkeypatch.setattr(recording.Recorder, "chunks", noted)
+    return recorded
+
+
 def bundles(registry, tmp_path, models, settings, **options):
     told = RunOptions(registry=(str(tiny.REGISTRY),), **options)
     store = open_store(str(tmp_path / "results.db"), create=True)
@@ -104,18 +122,17 @@ def test_models_of_different_batch_size_get_their_own_batches(registry, tmp_path
     )
 
 
-def test_pairs_that_were_left_at_different_chunks_go_on_together(tmp_path):
+def test_pairs_that_were_left_at_different_chunks_go_on_together(tmp_path, chunks):
     """One model has finished some chunks before the other joins it, in chunks of another size."""
     from testbed.engine import recording
 
-    done, whole = [], recording.Recorder.chunks
+    whole = recording.Recorder.chunks
 
-    def stops_after_three(self, events):
-        done.extend(events)
-        if len(done) == 3:
-            whole(self, events)
+    def stops_after_three(self, done):
+        lost = whole(self, done)
+        if len(chunks["tiny_a"]) == 3:
             raise KeyboardInterrupt
-        return whole(self, events)
+        return lost
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recording.Recorder, "chunks", stops_after_three)
@@ -123,13 +140,12 @@ def test_pairs_that_were_left_at_different_chunks_go_on_together(tmp_path):
     assert report.interrupted
     report, store = tiny.run(tmp_path, ["tiny_a", "tiny_b"], ["tiny"], chunk_size=80)
     assert not report.failed
+    rows = {model: [(start, stop) for _, start, stop in done] for model, done in chunks.items()}
+    assert rows["tiny_a"] == [(0, 32), (32, 64), (64, 96), (96, 176), (176, 200)]
+    assert rows["tiny_b"] == [(0, 80), (80, 96), (96, 176), (176, 200)]
     for model in ("tiny_a", "tiny_b"):
         _, alone = tiny.run(tmp_path / model, [model], ["tiny"])
         np.testing.assert_array_equal(tiny.logits(store, model, "tiny"), tiny.logits(alone, model, "tiny"))
-    rows = [(c["start"], c["stop"]) for c in store.chunk_facts(completed(store, "tiny_a", "tiny").id)]
-    assert rows == [(0, 32), (32, 64), (64, 96), (96, 176), (176, 200)]
-    rows = [(c["start"], c["stop"]) for c in store.chunk_facts(completed(store, "tiny_b", "tiny").id)]
-    assert rows == [(0, 80), (80, 96), (96, 176), (176, 200)]
 
 
 # ---- how many stay loaded ----------------------------------------------------------------------------------------
@@ -151,18 +167,15 @@ def test_models_that_do_not_fit_together_are_taken_in_turns(registry):
     assert not failed
 
 
-def test_chunks_get_smaller_towards_the_end_of_a_run_on_several_devices(tmp_path):
-    _, store = tiny.run(
-        tmp_path, ["tiny_slow"], ["tiny"], devices=("cpu", "cpu"), inline=False, threads=1, batch_size=8
-    )
-    chunks = store.chunk_facts(completed(store, "tiny_slow", "tiny").id)
-    sizes = [c["stop"] - c["start"] for c in chunks]
-    assert len({c["device"] for c in chunks}) == 2
+def test_chunks_get_smaller_towards_the_end_of_a_run_on_several_devices(tmp_path, chunks):
+    tiny.run(tmp_path, ["tiny_slow"], ["tiny"], devices=("cpu", "cpu"), inline=False, threads=1, batch_size=8)
+    done = sorted(chunks["tiny_slow"], key=lambda chunk: chunk[1])
+    sizes = [stop - start for _, start, stop in done]
+    assert len({device for device, _, _ in done}) == 2
     assert sizes[0] == 48  # a quarter of 200 in whole batches
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] == 8
 
 
-def test_one_hundred_images_occupy_two_devices(tmp_path):
-    _, store = tiny.run(tmp_path, ["tiny_slow"], ["tiny"], devices=("cpu", "cpu"), inline=False, threads=1, limit=100)
-    chunks = store.chunk_facts(completed(store, "tiny_slow", "tiny", "limit=100").id)
-    assert len({c["device"] for c in chunks}) == 2
+def test_one_hundred_images_occupy_two_devices(tmp_path, chunks):
+    tiny.run(tmp_path, ["tiny_slow"], ["tiny"], devices=("cpu", "cpu"), inline=False, threads=1, limit=100)
+    assert len({device for device, _, _ in chunks["tiny_slow"]}) == 2

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from stored_results import add, again, chunk, claim, completed, evaluations, results
 from testbed.metrics.estimate import ACCURACY, Estimate
 from testbed.store import leases, schema
-from testbed.store.database import Busy
+from testbed.store.database import Busy, Chunk
 from testbed.store.leases import STALE_AFTER_S
 
 
@@ -179,6 +179,32 @@ def test_chunk_whose_file_was_lost_is_recorded_again(store):
     assert [(f["start"], f["seconds"], f["bad_rows"]) for f in facts] == [(0, 1.0, [0]), (2, 3.0, [2])]
     store.forget_chunks(held.evaluation_id)
     assert store.chunk_facts(held.evaluation_id) == []
+
+
+def test_chunks_of_one_turn_are_recorded_together_but_for_those_of_pairs_that_were_lost(store, other):
+    held, lost = claim(store, "a").evaluation_id, claim(store, "n").evaluation_id
+    change_run(store, store.run_id, ended_at="now")
+    claim(other, "n")
+    told = [Chunk(evaluation_id, **chunk(start)) for start in (0, 2) for evaluation_id in (held, lost)]
+    assert store.record_chunks(told) == {lost}
+    assert [c["start"] for c in store.chunk_facts(held)] == [0, 2]
+    assert store.chunk_facts(lost) == []
+
+
+def test_of_rows_that_come_twice_in_one_turn_the_last_count(store):
+    store.begin_run()
+    held = claim(store).evaluation_id
+    places = [(0, 4), (4, 6), (0, 2), (0, 2), (2, 4)]
+    store.record_chunks([Chunk(held, **{**chunk(start), "stop": stop}) for start, stop in places])
+    assert [(c["start"], c["stop"]) for c in store.chunk_facts(held)] == [(0, 2), (2, 4), (4, 6)]
+
+
+def test_chunks_of_a_result_that_is_whole_are_forgotten(store):
+    store.begin_run()
+    held = claim(store).evaluation_id
+    store.record_chunk(held, **chunk(0))
+    store.complete(held, {"top1": Estimate(50.0)})
+    assert store.chunk_facts(held) == []
 
 
 def test_resumed_pair_keeps_the_place_of_its_logits_and_one_begun_anew_tells_the_old_one(store):

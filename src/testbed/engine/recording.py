@@ -74,13 +74,14 @@ class Recorder:
         self._logits_paths: dict[int, str] = {}
         self._functions: dict[int, Mapping[str, str]] = {}  # digests, from before any of them was called
         self._heads: dict[int, dict[str, str]] = {}  # rotation heads as they were when their pairs began
+        self._rows_paths: dict[tuple[str, int], str] = {}  # by setting and identity of the rows
+        self._saved: set[str] = set()  # those of them that this run has looked at
         self._dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(options.amp or "", "float32")
 
     def begin(self, pair: Pair, resumable: bool = True) -> Begun:
         """Claim the pair; the rows still to do. Raises Busy where another run holds it."""
-        assert pair.rows is not None
         work = self._work(pair, self.store.kept_at(files.new_logits_path(pair.stored_model, pair.setting.name)))
-        files.save_rows(self.store.place(work.samples_path).draft, pair.rows)
+        self._save_rows(pair, work.samples_path)
         claim = self.store.claim(*self._ids(pair), self.options.variant, work, resumable)
         if claim.abandoned:
             self.store.discard([claim.abandoned])
@@ -93,6 +94,14 @@ class Recorder:
         share = Share(claim.evaluation_id, pair.model.name, str(folder))
         self._chunks[claim.evaluation_id] = {start for start, _ in done}
         return Begun(share, tuple(_gaps(pair.n_images, done)))
+
+    def _save_rows(self, pair: Pair, samples_path: str) -> None:
+        """Once for all models: to compare them with what is stored takes longer than to claim a pair."""
+        assert pair.rows is not None
+        path = self.store.place(samples_path).draft
+        if samples_path not in self._saved or not path.is_file():
+            files.save_rows(path, pair.rows)
+            self._saved.add(samples_path)
 
     def _own_place(self, claim: Claim, logits_path: str) -> str:
         """Where the logits of a claimed pair go, with the chunks an earlier run has finished beside them.
@@ -360,9 +369,12 @@ class Recorder:
 
     def _samples_path(self, pair: Pair) -> str:
         assert pair.rows is not None
-        rows = pair.rows
-        key = fingerprint_of(pair.fingerprint, rows.indices.tobytes(), rows.targets.tobytes())[:12]
-        return self.store.kept_at(f"logits/{writing.safe_name(pair.setting.name)}/samples-{key}.npz")
+        rows, place = pair.rows, (pair.setting.name, id(pair.rows))
+        if place not in self._rows_paths:
+            key = fingerprint_of(pair.fingerprint, rows.indices.tobytes(), rows.targets.tobytes())[:12]
+            relative = f"logits/{writing.safe_name(pair.setting.name)}/samples-{key}.npz"
+            self._rows_paths[place] = self.store.kept_at(relative)
+        return self._rows_paths[place]
 
 
 def _gaps(n_images: int, done: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

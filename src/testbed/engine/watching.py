@@ -16,6 +16,7 @@ from testbed.engine.pools import Died, Member
 SILENT_S = 60.0  # without a word from a worker that computes: the user is told
 SILENT_LOADING_S = 300.0  # the same while it starts or loads a model, which may have to be downloaded
 _TURN_S = 5.0  # a turn of the parent counts at most this much
+_LOOK_EVERY_S = 0.1  # a parent with a thousand workers may take hundreds of turns in a second
 
 _STARTING = At("starting", loading=True)
 
@@ -68,6 +69,10 @@ class Watch:
     def worries(self, members: Sequence[Member]) -> Iterator[Worry]:
         """Called once in every turn, after all that workers have told was heard."""
         now = self._clock()
+        if now - self._last < _LOOK_EVERY_S:
+            return
+        here = {id(member) for member in members}
+        self._signs = {key: signs for key, signs in self._signs.items() if key in here}  # workers come and go
         turn_s, self._last = min(now - self._last, _TURN_S), now
         for member in members:
             signs = self._of(member)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -269,7 +269,7 @@ class Store(Runs):
         with self.writing() as connection:
             mine = sa.select(e.c.id).where(e.c.id.in_(ids), e.c.run_id == self.run_id, ~e.c.complete)
             held = set(connection.execute(mine).scalars())
-            rows = [asdict(chunk) for chunk in _last_of_each(chunks) if chunk.evaluation_id in held]
+            rows = [dict(vars(chunk)) for chunk in _last_of_each(chunks) if chunk.evaluation_id in held]
             if rows:
                 places = [{"id": r["evaluation_id"], "begin": r["start"], "end": r["stop"]} for r in rows]
                 connection.execute(replaced, places)
@@ -293,6 +293,7 @@ class Store(Runs):
     def complete(self, evaluation_id: int, metrics: Mapping[str, Estimate], **values: Any) -> list[str]:
         """One transaction: the earlier result of the pair goes, this one stands with all its metrics.
 
+        Its chunks go too: they tell how to go on with what is not whole, and there may be fifty for each result.
         Returns the logits files that nothing refers to any more.
         """
         e = schema.evaluations
@@ -313,6 +314,7 @@ class Store(Runs):
             values = dict(complete=True, status="completed", error=None, finished_at=now(), **values)
             connection.execute(e.update().where(e.c.id == evaluation_id).values(**values))
             self._replace_metrics(connection, evaluation_id, metrics)
+            connection.execute(schema.chunks.delete().where(schema.chunks.c.evaluation_id == evaluation_id))
         return [path for path in orphans if path]
 
     @repeated
