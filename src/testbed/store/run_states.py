@@ -83,7 +83,7 @@ class Sums:
     pairs_done: int = 0
     pairs_failed: int = 0
     pairs_under_way: int = 0
-    images_planned: int = 0
+    images_planned: int = 0  # of pairs that have not failed
     images_done: int = 0
     images_per_second: float = 0.0
     seconds_left: float | None = 0.0  # None where nothing moves
@@ -198,14 +198,15 @@ def _sum(work: Sequence[RunState]) -> Sums:
     pairs_failed = sum(run.pairs_failed for run in work)
     images_done = max(sum(run.images_done for run in work), work[0].images_done + seen["elsewhere"])
     speed = sum(run.images_per_second for run in work)
-    left = max(seen["planned"] - images_done - max(run.images["failed"] for run in work), 0)
+    planned = max(seen["planned"] - max(run.images["failed"] for run in work), 0)
+    left = max(planned - images_done, 0)
     return Sums(
         pairs_planned=max(plan["planned"], pairs_done + pairs_failed),
         pairs_done=pairs_done,
         pairs_failed=pairs_failed,
         pairs_under_way=sum(run.pairs_under_way for run in work if run.state == LIVING),
-        images_planned=seen["planned"],
-        images_done=min(images_done, seen["planned"]),
+        images_planned=planned,
+        images_done=min(images_done, planned),
         images_per_second=speed,
         seconds_left=0.0 if not left else left / speed if speed else None,
     )
