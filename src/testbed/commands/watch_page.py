@@ -103,7 +103,8 @@ def _pace(watched: Watched) -> str:
     parts = [f"{sums.pairs_failed:,} failed"] if sums.pairs_failed else []
     if devices:
         parts.append(_speed(devices, sums.images_per_second))
-    if sums.pairs_done + sums.pairs_failed < sums.pairs_planned:
+    goes_on = any(run.state == LIVING for run in watched.runs)
+    if goes_on and sums.pairs_done + sums.pairs_failed < sums.pairs_planned:
         parts.append("time left unknown" if sums.seconds_left is None else f"{duration(sums.seconds_left)} left")
     return ", ".join(parts)
 
