@@ -89,7 +89,7 @@ def test_a_chunk_that_was_done_twice_is_not_more_than_the_pair_has(make):
     assert images(told)["under_way"] == 100
 
 
-def test_images_per_second_are_those_of_the_last_minute(make, clock):
+def test_images_per_second_are_those_of_the_last_half_minute(make, clock):
     told = make(pair(n=10_000), devices=["gpu0", "gpu1"])
     assert told.summed_up()["images_per_second"] == 0.0
     for device, n in (("gpu0", 100), ("gpu1", 300)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import sys
 import threading
 import time
@@ -68,6 +70,24 @@ def test_a_run_waits_for_a_server_that_restarts_and_loses_nothing(server, store,
     assert [e.status for e in evaluations(store)] == ["completed"]
     np.testing.assert_array_equal(tiny.logits(store, "tiny_slow", "tiny"), undisturbed)
     assert found.n_images == 200
+
+
+def test_who_watches_looks_again_when_the_server_is_back(server, store):
+    store.begin_run()
+    words = ["--db", server.url, "--watch", "--every", "0.2", "--format", "json"]
+    with started([sys.executable, str(tiny.ROOT / "db.py"), *words]) as watching:
+
+        def next_look_is(name):
+            return name in json.loads(watching.stdout.readline())
+
+        wait_until(lambda: next_look_is("runs"), watching)
+        server.stop(FAST)
+        wait_until(lambda: next_look_is("error"), watching)
+        server.start()
+        wait_until(lambda: next_look_is("runs"), watching)
+        watching.send_signal(signal.SIGINT)
+        told = told_at_end(watching)
+    assert (watching.returncode, told) == (0, "")
 
 
 WRITES = {

@@ -10,13 +10,13 @@ from testbed.metrics.estimate import Estimate
 from testbed.store.run_states import RECENT_S, watched
 
 
-def progress(work="w", planned=4, done=0, images=600, speed=10.0, **of_images):
+def progress(work="w", planned=4, done=0, pairs_failed=0, images=600, speed=10.0, **of_images):
     """As testbed.engine.telling tells it."""
     counts = {"finished": 0, "elsewhere": 0, "failed": 0, "under_way": 0, **of_images}
     device = {"device": "cpu", "images": 0, "images_per_second": speed, "at": None, "silent_s": None}
     return {
         "work": work,
-        "pairs": {"planned": planned, "done": done, "failed": 0},
+        "pairs": {"planned": planned, "done": done, "failed": pairs_failed},
         "images": {"planned": images, **counts},
         "images_per_second": speed,
         "devices": [device],
@@ -88,8 +88,24 @@ def test_works_are_added_and_the_longest_tells_the_time_left(store):
 
 
 def test_images_of_failed_pairs_are_not_waited_for(store):
-    begin(store, images=300, speed=10.0, finished=100, failed=200)
-    assert watched(store).sums.seconds_left == 0.0
+    run = begin(store, planned=3, images=300, speed=10.0, finished=100, pairs_failed=2, failed=200)
+    finish(run, "s1")
+    for setting in ("s2", "s3"):
+        run.fail(claim(run, "m", setting).evaluation_id, "out of memory")
+    sums = watched(store).sums
+    assert (sums.images_planned, sums.images_done, sums.seconds_left) == (100, 100, 0.0)
+    # They are, once somebody tries them again.
+    claim(begin(store, planned=2, images=200, speed=10.0), "m", "s2")
+    sums = watched(store).sums
+    assert (sums.images_planned, sums.images_done, sums.seconds_left) == (200, 100, 5.0)
+
+
+def test_a_work_that_nobody_is_at_is_not_waited_for(store):
+    gone = begin(store, work="a", images=100)
+    change_run(store, gone.run_id, pid=dead_pid())
+    assert watched(store).sums.seconds_left is None
+    begin(store, work="b", images=900, speed=10.0)
+    assert watched(store).sums.seconds_left == 90.0
 
 
 def test_a_killed_run_is_silent_and_what_it_had_under_way_is_stopped(store):

@@ -81,10 +81,8 @@ def _top(watched: Watched, width: int) -> list[Line]:
     lines = [Line(f"{where:<{width - len(clock)}}{clock}", "faint")]
     sums = watched.sums
     if sums.pairs_planned:
-        lines += [Line(_bar(sums, width), "bold"), Line(_pace(watched))]
-    if not any(run.state == LIVING for run in watched.runs):
-        lines.append(Line("No run is at work."))
-    return [*lines, Line("")]
+        lines.append(Line(_bar(sums, width), "bold"))
+    return [*lines, Line(_pace(watched)), Line("")]
 
 
 def _bar(sums: Sums, width: int) -> str:
@@ -99,10 +97,12 @@ def _bar(sums: Sums, width: int) -> str:
 
 
 def _pace(watched: Watched) -> str:
-    sums, devices = watched.sums, watched.devices
+    sums = watched.sums
     parts = [f"{sums.pairs_failed:,} failed"] if sums.pairs_failed else []
-    if devices:
-        parts.append(_speed(devices, sums.images_per_second))
+    if not any(run.state == LIVING for run in watched.runs):
+        return ", ".join([*parts, "no run is at work"])
+    if watched.devices:
+        parts.append(_speed(watched.devices, sums.images_per_second))
     if sums.pairs_done + sums.pairs_failed < sums.pairs_planned:
         parts.append("time left unknown" if sums.seconds_left is None else f"{duration(sums.seconds_left)} left")
     return ", ".join(parts)

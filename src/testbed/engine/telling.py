@@ -14,7 +14,7 @@ from testbed.engine.pools import Member
 from testbed.engine.progress import ProgressReport
 from testbed.errors import printable
 
-_WINDOW_S = 60.0  # images per second are those of the last minute
+_WINDOW_S = 30.0  # images per second are those of so many seconds
 
 
 class Told:

@@ -78,7 +78,7 @@ def process_lives(pid: int) -> bool:
 
 @contextmanager
 def telling(heartbeat: Callable[[], None]) -> Iterator[None]:
-    """A heartbeat every few seconds, from a thread: measuring a large result must not make a run look dead."""
+    """A heartbeat now and every few seconds, from a thread: measuring a large result must not make a run look dead."""
     ended = threading.Event()
 
     def beat() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -62,6 +62,12 @@ class RunState:
         return self.images["finished"] + (self.images["under_way"] if self.state == LIVING else 0)
 
     @property
+    def images_failed(self) -> float:
+        """Of those of its failures that still stand: another run may have tried them again."""
+        told = self.progress["pairs"]["failed"] if self.progress else 0
+        return self.images["failed"] * min(self.pairs_failed / told, 1.0) if told else 0.0
+
+    @property
     def images_per_second(self) -> float:
         return self.progress.get("images_per_second", 0.0) if self.state == LIVING else 0.0
 
@@ -83,16 +89,15 @@ class Sums:
     pairs_done: int = 0
     pairs_failed: int = 0
     pairs_under_way: int = 0
-    images_planned: int = 0
+    images_planned: int = 0  # of pairs that have not failed
     images_done: int = 0
     images_per_second: float = 0.0
-    seconds_left: float | None = 0.0  # None where nothing moves
+    seconds_left: float | None = 0.0  # of works that somebody is at; None where nothing moves
 
     def __add__(self, other: Sums) -> Sums:
         mine, theirs = asdict(self), asdict(other)
         left = (mine.pop("seconds_left"), theirs.pop("seconds_left"))
-        # Works go on beside each other.
-        seconds_left = None if None in left else max(left)
+        seconds_left = None if None in left else max(left)  # works go on beside each other
         return Sums(**{name: mine[name] + theirs[name] for name in mine}, seconds_left=seconds_left)
 
 
@@ -124,6 +129,8 @@ def watched(store: Runs) -> Watched:
         stopped = sum(n for run_id, n in connection.execute(running) if run_id not in living)
         failures = _failures(connection, [run.id for run in shown])
     sums = sum((_sum(work) for work in _works(runs, since)), Sums())
+    if not living and sums.images_done < sums.images_planned:
+        sums = replace(sums, seconds_left=None)
     return Watched(now, store.where, sums, stopped, sorted(shown, key=_importance), failures)
 
 
@@ -198,14 +205,15 @@ def _sum(work: Sequence[RunState]) -> Sums:
     pairs_failed = sum(run.pairs_failed for run in work)
     images_done = max(sum(run.images_done for run in work), work[0].images_done + seen["elsewhere"])
     speed = sum(run.images_per_second for run in work)
-    left = max(seen["planned"] - images_done - max(run.images["failed"] for run in work), 0)
+    planned = max(round(seen["planned"] - sum(run.images_failed for run in work)), 0)
+    left = max(planned - images_done, 0) if any(run.state == LIVING for run in work) else 0
     return Sums(
         pairs_planned=max(plan["planned"], pairs_done + pairs_failed),
         pairs_done=pairs_done,
         pairs_failed=pairs_failed,
         pairs_under_way=sum(run.pairs_under_way for run in work if run.state == LIVING),
-        images_planned=seen["planned"],
-        images_done=min(images_done, seen["planned"]),
+        images_planned=planned,
+        images_done=min(images_done, planned),
         images_per_second=speed,
         seconds_left=0.0 if not left else left / speed if speed else None,
     )
