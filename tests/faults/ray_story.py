@@ -24,8 +24,9 @@ import pytest
 
 import tiny
 from faults.running import LIMIT_S, descendants, parts, state
-from testbed.engine import ray_pool
+from testbed.engine import ray_orders, ray_pool
 from testbed.engine.progress import Silent
+from testbed.engine.ray_worker import Token
 from testbed.errors import TestbedError
 from testbed.options import RayUse
 
@@ -162,7 +163,7 @@ def a_run_waits_for_the_first_node(story: Story) -> None:
     with story.nodes(0):
 
         def meanwhile() -> None:
-            story.told("waiting for one to join")
+            story.told("waiting for a node that can be used")
             story.add()
 
         report, _ = story.run("waits", ["tiny_a"], meanwhile)
@@ -178,13 +179,13 @@ def a_worker_that_hangs_is_ended(story: Story) -> None:
 
 def results_in_a_folder_that_actors_do_not_see(story: Story) -> None:
     expected = story.undisturbed(["tiny_slow"])
-    real = ray_pool._left_in
-    ray_pool._left_in = lambda results: real(results).__class__(str(results / "nowhere"), "x")
+    real = ray_orders._left_in
+    ray_orders._left_in = lambda results: Token(str(results / "nowhere"), "")
     try:
         with story.nodes(2):
             report, store = story.run("unseen", ["tiny_slow"])
     finally:
-        ray_pool._left_in = real
+        ray_orders._left_in = real
     assert not report.failed
     same(store, ["tiny_slow"], expected)
 

@@ -6,24 +6,22 @@ others, and some rows may be computed twice, which changes nothing.
 
 from __future__ import annotations
 
-import os
-import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.data.writing import this_machine, write_text
+from testbed.data.writing import this_machine
 from testbed.engine.interrupts import held_back
 from testbed.engine.messages import ChunkFailed, Event, Note, Task, TaskDone
 from testbed.engine.pools import Died, Member, Told
 from testbed.engine.ray_cluster import Cluster, Lost
-from testbed.engine.ray_slots import Node, Slot, Wanted
-from testbed.engine.ray_worker import Brought, Orders, Ready, Token, Unfit, versions
-from testbed.entries.registry import REGISTRY_VARIABLE
+from testbed.engine.ray_orders import RunOrders
+from testbed.engine.ray_slots import Node, Nodes, Slot, Wanted
+from testbed.engine.ray_worker import Brought, Ready, Unfit
 from testbed.errors import TestbedError, counted
 from testbed.options import RayUse, RunOptions
 from testbed.store.files import write_part
@@ -33,9 +31,7 @@ _ALONE_S = 15.0  # without any worker until the user is told
 _AGAIN_S = 60.0  # the same after that
 _LAST_WORD_S = 10.0  # for an actor that was ended to be heard of
 _STARTS = 3  # of actors in a row that fail, until their node is given up
-_LONGEST_HOST = 40  # letters; the column of devices in the database has 64
-_VARIABLES = "TESTBED_"  # what begins so is passed on, but for where results are: that is the run's alone
-_OWN_VARIABLES = ("TESTBED_DB", "TESTBED_RESULTS")
+_MOST_NAMED = 4
 
 
 @dataclass
@@ -64,8 +60,7 @@ class _Starting:
 
 def ray_pool(use: RayUse, options: RunOptions, devices: Sequence[str]) -> RayPool:
     """The pool of a run. `devices` is empty, or has `cpu` as often as there shall be workers on each machine."""
-    if any(device != "cpu" for device in devices):
-        raise TestbedError("--gpus with --ray: expected cpu, since Ray chooses the GPUs; leave --gpus out to take all")
+    assert set(devices) <= {"cpu"}, "Ray chooses the GPUs"
     from testbed.engine.ray_cluster import RayCluster
 
     cluster = RayCluster(use.address)
@@ -80,20 +75,16 @@ class RayPool:
     """Actors on the nodes of a cluster. One that is lost is replaced while its node lives; new nodes are used."""
 
     def __init__(self, cluster: Cluster, options: RunOptions, wanted: Wanted) -> None:
-        self._cluster, self._wanted = cluster, wanted
-        self._options = _absolute(options)
-        self._token = _left_in(Path(self._options.results_folder))
+        self._cluster = cluster
+        self._orders = RunOrders(options)
+        self._nodes = Nodes(wanted)
         self._itself = Member("ray", "ray")  # who tells what concerns no worker
         self._told: deque[Told] = deque()
         self._starting: list[_Starting] = []
-        self._nodes: dict[str, Node] = {}  # that are there
-        self._names: dict[str, str] = {}  # of all nodes that ever were, by id; no two are equal
-        self._refused: dict[str, str] = {}  # nodes that lack something, by id, and what
-        self._failed_starts: dict[str, int] = {}  # in a row, by node
-        self._gpus_seen = self._worked = False
+        self._failed_starts: Counter[str] = Counter()  # in a row, by id of the node
+        self._worked = False  # a chunk was brought to its end
         self._looked_at = -_LOOK_S
-        self._alone_since = time.monotonic()
-        self._told_of_alone_at = 0.0
+        self._tell_at = time.monotonic() + _ALONE_S  # that nobody is at work
         self.members: list[Member] = []
 
     # ---- the interface of a pool ---------------------------------------------------------------------------
@@ -124,7 +115,7 @@ class RayPool:
         with held_back():
             for actor in [s.actor for s in self._starting] + [m.actor for m in self._own_members()]:
                 self._cluster.kill(actor)
-            Path(self._token.path).unlink(missing_ok=True)
+            self._orders.close()
             self._cluster.close()
 
     # ---- the nodes -----------------------------------------------------------------------------------------
@@ -135,72 +126,38 @@ class RayPool:
         if now - self._looked_at < _LOOK_S:
             return
         self._looked_at = now
-        self._nodes = {node.id: node for node in self._cluster.nodes()}
-        self._gpus_seen = self._gpus_seen or any(node.gpus >= 1 for node in self._nodes.values())
-        for starting in [s for s in self._starting if s.slot.node.id not in self._nodes]:
-            self._starting.remove(starting)
+        self._nodes.seen(self._cluster.nodes())
+        self._starting = [s for s in self._starting if s.slot.node.id in self._nodes.there]
         taken = {s.slot for s in self._starting} | {m.slot for m in self._own_members()}
-        for slot in self._slots():
-            if slot not in taken and slot.node.id not in self._refused:
+        for slot in self._nodes.slots():
+            if slot not in taken:
                 self._start(slot)
         self._look_after_ended(now)
         self._tell_if_alone(now)
 
-    def _slots(self) -> list[Slot]:
-        return [slot for node in self._nodes.values() for slot in self._wanted.slots(node, self._gpus_seen)]
-
     def _start(self, slot: Slot) -> None:
-        self._name_of(slot.node)
-        actor = self._cluster.start(slot.node, slot.share, self._orders(slot))
+        actor = self._cluster.start(slot.node, slot.share, self._orders.for_worker(slot))
         self._starting.append(_Starting(slot, actor, self._cluster.ready(actor)))
 
-    def _orders(self, slot: Slot) -> Orders:
-        workers = self._options.workers or max(2, slot.threads)
-        passed_on = {n: v for n, v in os.environ.items() if n.startswith(_VARIABLES) and n not in _OWN_VARIABLES}
-        registries = _absolute_paths(passed_on.get(REGISTRY_VARIABLE, "").split(os.pathsep))
-        if registries:
-            passed_on[REGISTRY_VARIABLE] = os.pathsep.join(registries)
-        needs = (*registries, *self._options.registry, *self._options.data_roots)
-        return Orders(
-            options=replace(self._options, workers=workers),
-            device=slot.device,
-            threads=slot.threads,
-            sharing=slot.sharing,
-            environment=passed_on,
-            folder=str(Path.cwd()),
-            token=self._token,
-            needs=tuple(folder for folder in needs if Path(folder).is_dir()),
-            versions=versions(),
-            machine=this_machine(),
-        )
-
-    def _name_of(self, node: Node) -> str:
-        """The name of its machine; several nodes may be on one, and containers may all have the same."""
-        if node.id not in self._names:
-            host = node.host[-_LONGEST_HOST:]
-            taken = host in self._names.values()
-            self._names[node.id] = f"{host}~{node.id[:6]}" if taken else host
-        return self._names[node.id]
-
     def _refuse(self, node: Node, problem: str) -> None:
-        """Take no workers of a node. The others go on; where nobody has done anything yet, there may be none."""
-        if node.id in self._refused:
+        """Take no workers of a node; the others go on. It is an error if nobody has worked yet and nobody is left."""
+        if node.id in self._nodes.refused:
             return
-        self._refused[node.id] = problem
-        self._note(f"{self._name_of(node)} takes no part: {problem}")
-        left = {slot.node.id for slot in self._slots()} - set(self._refused)
-        if not left and not self._worked:
-            raise TestbedError(f"no node of the Ray cluster can be used; {self._name_of(node)}: {problem}")
+        self._nodes.refused.add(node.id)
+        self._note(f"{self._nodes.name(node)} takes no part: {problem}")
+        if not self._worked and not self._nodes.slots():
+            raise TestbedError(f"no node of the Ray cluster can be used; {self._nodes.name(node)}: {problem}")
 
     def _tell_if_alone(self, now: float) -> None:
         if self.members:
-            self._alone_since, self._told_of_alone_at = now, 0.0
-        elif now - self._alone_since > _ALONE_S and now - self._told_of_alone_at > _AGAIN_S:
-            self._told_of_alone_at = now
-            nodes = sorted({self._name_of(starting.slot.node) for starting in self._starting})
-            coming = f"{counted(len(self._starting), 'worker')} asked for on {', '.join(nodes)}"
-            room = coming if nodes else f"no node with room among {len(self._nodes)}, waiting for one to join"
-            self._note(f"Ray: no worker is there yet; {room}")
+            self._tell_at = now + _ALONE_S
+        elif now > self._tell_at:
+            self._tell_at = now + _AGAIN_S
+            nodes = sorted({self._nodes.name(starting.slot.node) for starting in self._starting})
+            coming = f"{counted(len(self._starting), 'worker')} asked for on {', '.join(nodes[:_MOST_NAMED])}"
+            more = ", ..." if len(nodes) > _MOST_NAMED else ""
+            none = f"waiting for a node that can be used; there are {len(self._nodes.there)} without"
+            self._note(f"Ray: no worker is at work; {coming + more if nodes else none}")
 
     # ---- the workers ---------------------------------------------------------------------------------------
 
@@ -236,14 +193,14 @@ class RayPool:
         """A node that is lost is forgotten at the next look; one where nothing starts is given up."""
         if lost.node:
             return
-        self._failed_starts[node.id] = self._failed_starts.get(node.id, 0) + 1
+        self._failed_starts[node.id] += 1
         if self._failed_starts[node.id] >= _STARTS:
             self._refuse(node, f"no worker can be started there: {lost}")
 
     def _member(self, starting: _Starting, ready: Ready) -> RayMember:
         slot, actor = starting.slot, starting.actor
         device = f"cuda:{ready.gpu}" if slot.device != "cpu" else "cpu"
-        label = first = f"{self._name_of(slot.node)}:{device}"
+        label = first = f"{self._nodes.name(slot.node)}:{device}"
         others = {member.label for member in self.members}
         for number in range(slot.sharing if slot.sharing > 1 else 0):
             label = f"{first}#{number}"
@@ -289,10 +246,10 @@ class RayPool:
         """Its slot is free again, and is filled at once if the node is there."""
         self._cluster.kill(member.actor)  # one that only cannot be reached must not go on
         self.members.remove(member)
-        self._looked_at = -_LOOK_S
+        self._looked_at, self._tell_at = -_LOOK_S, time.monotonic() + _ALONE_S
         node = member.slot.node.id
         why, of_node = str(lost), lost.node
-        if node in self._refused:
+        if node in self._nodes.refused:
             why, of_node = "its node takes no part any more", True
         elif not of_node and node not in {n.id for n in self._cluster.nodes()}:
             why, of_node = "its node has gone", True
@@ -310,27 +267,3 @@ class RayPool:
 
     def _note(self, text: str) -> None:
         self._told.append((self._itself, Note(text)))
-
-
-def _absolute(options: RunOptions) -> RunOptions:
-    """Actors have working folders of their own."""
-    return replace(
-        options,
-        data_roots=tuple(_absolute_paths(options.data_roots)),
-        registry=tuple(_absolute_paths(options.registry)),
-        cache_folder=str(Path(options.cache_folder).absolute()),
-        results_folder=str(Path(options.results_folder).absolute()),
-        checkpoint=str(Path(options.checkpoint).absolute()) if options.checkpoint else None,
-    )
-
-
-def _absolute_paths(paths: Sequence[str]) -> list[str]:
-    return [str(Path(path).absolute()) for path in paths if path]
-
-
-def _left_in(results: Path) -> Token:
-    """A file by which an actor knows this folder. Of a run that is killed the next one sweeps it."""
-    content = secrets.token_hex(16)
-    path = results / "logits" / f".ray-{content}.{this_machine()}-{os.getpid()}"
-    write_text(path, content)
-    return Token(str(path), content)

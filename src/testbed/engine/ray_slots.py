@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+_LONGEST_HOST = 40  # letters; the column of devices in the database has 64
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,35 @@ class Wanted:
         count = self.cpu_workers or max(1, cpus // self.threads if self.threads else 1)
         if not cpus:  # a head that shall not compute
             return []
-        each = max(1, cpus // count)
+        each = max(1, min(cpus // count, self.threads or cpus))
         share = Share(each if each * count <= cpus else int(100 * cpus / count) / 100)
         return [Slot(node, n, "cpu", share, self.threads or each, count) for n in range(count)]
+
+
+class Nodes:
+    """The nodes of the cluster: those that are there, their names, and the places for workers on them."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._names: dict[str, str] = {}  # of all that ever were, by id
+        self._gpus_seen = False
+        self.there: dict[str, Node] = {}
+        self.refused: set[str] = set()  # ids of nodes that lack something
+
+    def seen(self, nodes: Iterable[Node]) -> None:
+        self.there = {node.id: node for node in nodes}
+        self._gpus_seen = self._gpus_seen or any(node.gpus >= 1 for node in self.there.values())
+        for node in self.there.values():
+            if node.id not in self._names:
+                host = node.host[-_LONGEST_HOST:]
+                taken = host in self._names.values()
+                self._names[node.id] = f"{host}~{node.id[:6]}" if taken else host
+
+    def slots(self) -> list[Slot]:
+        """All places, taken or not, of the nodes that can be used."""
+        able = (node for node in self.there.values() if node.id not in self.refused)
+        return [slot for node in able for slot in self._wanted.slots(node, self._gpus_seen)]
+
+    def name(self, node: Node) -> str:
+        """That of its machine, and more where several have it: nodes of one machine, or containers."""
+        return self._names[node.id]
