@@ -11,7 +11,7 @@ import pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """A line for each kind of round that tests have told of with `record_property`: also of those in other processes."""
+    """A line for each kind of round that tests have told of by `record_property`, in whatever process."""
     rounds: dict[str, list[list[float]]] = defaultdict(list)
     losses: dict[str, int] = defaultdict(int)
     for outcome in ("passed", "failed"):

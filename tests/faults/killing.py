@@ -148,7 +148,7 @@ class Round:
         assert store.living_runs() == set()
         results = {self.place.folder / path for e in evaluations(store) for path in (e.logits_path, e.samples_path)}
         assert set(self.place.folder.glob("logits/*/*")) == results
-        assert not [path for path in self.place.folder.rglob(".*")]
+        assert not list(self.place.folder.rglob(".*"))
         assert shared_memory() <= self.before
         if store.engine.dialect.name == "sqlite":
             with store.reading() as connection:

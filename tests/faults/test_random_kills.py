@@ -1,4 +1,4 @@
-"""SIGKILL at random moments: finished chunks survive, the bits are those of an undisturbed run, nothing stays behind."""
+"""SIGKILL at random moments: finished chunks survive, the bits are those of an undisturbed run, nothing stays."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ CASES = [
     *(([victim], number) for victim in [*ON_THIS_MACHINE, "everything"] for number in range(rounds(short=0, long=6))),
     *((["database server"], number) for number in range(rounds(short=1, long=9))),
 ]
+
+
+def kind_of(victims: list[str]) -> str:
+    return "all in turn" if len(victims) > 1 else victims[0]
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +68,8 @@ def place(tmp_path, request, monkeypatch) -> Iterator[Callable[[bool], Place]]:
     ("victims", "number"), CASES, ids=lambda value: "+".join(value) if isinstance(value, list) else None
 )
 def test_a_run_survives_kills_at_random_moments(place, undisturbed, record_property, victims, number):
-    seed = f"{'+'.join(victims)} {number}"
-    record_property("rounds of", "in turn" if len(victims) > 1 else victims[0])
+    seed = f"{kind_of(victims)} {number}"
+    record_property("rounds of", f"SIGKILL: {kind_of(victims)}")
     tried = Round(place("database server" in victims), Random(seed))
     try:
         tried.survive(Random(f"order {seed}").sample(victims, len(victims)))
