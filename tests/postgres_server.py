@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from faults.running import LIMIT_S
+from faults.running import LIMIT_S, descendants, state, wait_until
 from testbed.store import schema
 
 # In names that people sort: what SQLite and Python put last, English puts in between.
@@ -71,6 +71,13 @@ class Server:
             self._process.send_signal(how)
             self._process.wait(LIMIT_S)
             self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL of its first process; those below it end by themselves, and hold its memory until they have."""
+        assert self._process is not None
+        below = descendants(self._process.pid)
+        self.stop(signal.SIGKILL)
+        wait_until(lambda: all(state(pid) in ("", "Z") for pid in below))
 
 
 @contextmanager

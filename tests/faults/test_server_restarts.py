@@ -20,6 +20,7 @@ from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
 from testbed.store import transactions
 from testbed.store.database import Work
+from testbed.store.find import every_evaluation, find, numbers
 from testbed.store.opening import open_store
 from testbed.store.transactions import ServerAway
 
@@ -121,6 +122,26 @@ def test_a_write_is_tried_again_when_the_server_went_in_its_middle(server, store
     assert evaluation.id == held
     assert evaluation.status == {"failure": "failed", "result": "completed"}.get(what, "running")
     assert len(store.chunk_facts(held)) == (what == "chunk")
+
+
+READS = {
+    "result": lambda store: find(store, ["m"]),
+    "numbers": lambda store: numbers(store, ["m"]),
+    "state": lambda store: every_evaluation(store, "m"),
+    "runs": lambda store: store.living_runs(),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_a_question_is_asked_again_when_the_server_was_away(server, store, what):
+    """As the dispatcher asks before it begins a pair, and whoever measures one."""
+    before, told = READS[what](store), []
+    store.tell, store.patience_s = told.append, 60.0
+    server.stop(FAST)
+    back = back_in(server, 0.3)
+    assert READS[what](store) == before
+    back.join()
+    assert len(told) == 1
 
 
 def test_without_patience_a_server_that_is_away_is_one_line(server, store):

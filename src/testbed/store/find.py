@@ -29,6 +29,7 @@ from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Number
 from testbed.store.names import eval_setting_names, matches, model_names
+from testbed.store.transactions import repeated
 
 EVERY = "*"
 _MOST_MARKS = 6  # kinds of results named in one message
@@ -51,6 +52,7 @@ class _Words:
     source: str | None
 
 
+@repeated
 def find(
     store: Store,
     models: Sequence[str] | None = None,
@@ -92,6 +94,7 @@ def find_one(
     return max(candidates, key=lambda e: (e.version, e.id))
 
 
+@repeated
 def numbers(
     store: Store,
     models: Sequence[str] | None = None,
@@ -146,6 +149,7 @@ def states(store: Store) -> list[State]:
         return [State._make(row) for row in connection.execute(query)]
 
 
+@repeated
 def every_evaluation(store: Store, model: str | None = None, eval_setting: str | None = None) -> list[Evaluation]:
     """All own and published evaluations of exact names, whatever their state: for plans, states and removals."""
     view = _evaluations
@@ -157,6 +161,7 @@ def every_evaluation(store: Store, model: str | None = None, eval_setting: str |
         return _as_evaluations(connection.execute(query).all())
 
 
+@repeated
 def evaluation_by_id(store: Store, evaluation_id: int) -> Evaluation:
     view = _evaluations
     with store.reading() as connection:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -146,13 +148,14 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "begin")
     def _on_begin(connection: sa.Connection) -> None:
         if connection.get_execution_options().get("writes"):
-            _wait_for_writers(connection.connection.driver_connection)
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            with _waiting_for_writers(connection.connection.driver_connection):
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
             connection.exec_driver_sql("BEGIN")
 
 
-def _wait_for_writers(connection: Any) -> None:
+@contextmanager
+def _waiting_for_writers(connection: Any) -> Iterator[None]:
     """Wait until the write lock is free, in steps: SQLite's own waiting of a minute would not hear a Ctrl-C."""
     connection.execute(f"PRAGMA busy_timeout={_STEP_MS}")
     try:
@@ -160,10 +163,11 @@ def _wait_for_writers(connection: Any) -> None:
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute("ROLLBACK")
-                return
+                break
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    return  # the same statement is about to fail again, in the words of SQLAlchemy
+                    break  # the same statement is about to fail again, in the words of SQLAlchemy
+        yield
     finally:
         connection.execute(f"PRAGMA busy_timeout={_PATIENCE_S}000")
 

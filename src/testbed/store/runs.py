@@ -19,7 +19,7 @@ from testbed.store import leases, schema
 from testbed.store.masking import MASK, masked, masked_command
 from testbed.store.transactions import Database, ServerAway, repeated
 
-SERVER_PATIENCE_S = 300.0  # how long a run waits for a database server that is away
+SERVER_PATIENCE_S = 300.0  # how long a run waits for a server that is away, or a file that others hold
 
 
 def now() -> str:

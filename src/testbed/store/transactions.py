@@ -1,8 +1,9 @@
-"""Short transactions on a results database, and waiting for a server that is away."""
+"""Short transactions on a results database, and waiting for a server that is away or a file that is held."""
 
 from __future__ import annotations
 
 import functools
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ _PASSING = frozenset(("57P01", "57P02", "57P03", "25P03", "40001", "40P01", "55P
 
 
 class ServerAway(StoreError):
-    """The database server was lost in the middle of a transaction, which may be tried again."""
+    """The database was lost or held by others in the middle of a transaction, which may be tried again."""
 
 
 class Database:
@@ -31,7 +32,7 @@ class Database:
         self.engine = engine
         self.where = where
         self.read_only = read_only
-        self.patience_s = 0.0  # how long to wait for a server that is away
+        self.patience_s = 0.0  # how long to wait for a database that is away or held
         self.tell: Callable[[str], None] = lambda text: None  # told when it waits
 
     @contextmanager
@@ -62,9 +63,9 @@ class Database:
 
 
 def is_passing(error: sa.exc.DBAPIError, dialect: str) -> bool:
-    """Whether the server was lost, or asks for another try of the same transaction."""
-    if dialect == "sqlite":  # waits for its locks by itself; a file does not come back
-        return False
+    """Whether the database is held by others or lost, and another try of the same transaction may get through."""
+    if dialect == "sqlite":  # somebody has held the file for longer than it waits by itself
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
     state = getattr(error.orig, "sqlstate", None)
     if state is None:  # no answer: refused, or closed in the middle
         return error.connection_invalidated or isinstance(error, sa.exc.OperationalError)
@@ -77,7 +78,7 @@ _T = TypeVar("_T")
 
 
 def repeated(transaction: Callable[Concatenate[_D, _P], _T]) -> Callable[Concatenate[_D, _P], _T]:
-    """A transaction that is tried again while the server is away, as long as the database has patience.
+    """A transaction that is tried again while the database is away or held, as long as there is patience.
 
     It must do the same when it is repeated: whether a commit got through before its server went is not known.
     """
@@ -92,7 +93,8 @@ def repeated(transaction: Callable[Concatenate[_D, _P], _T]) -> Callable[Concate
                 if began is None:
                     began = time.monotonic()
                     if database.patience_s:
-                        database.tell(f"{away}; waiting for the server, at most {database.patience_s:.0f} s")
+                        what = "database" if database.engine.dialect.name == "sqlite" else "server"
+                        database.tell(f"{away}; waiting for the {what}, at most {database.patience_s:.0f} s")
                 if time.monotonic() - began >= database.patience_s:
                     raise
             time.sleep(_PAUSE_S)
