@@ -74,11 +74,10 @@ def test_dry_run_estimates_time_from_stored_throughput(invoke, tmp_path):
     assert "about 0:0" in told
 
 
-def test_without_database_results_go_to_the_logdir(tmp_path):
-    run = tiny.script(
-        "eval.py", "--models", "tiny_a", "--eval-settings", "tiny", "--no-db", "--logdir", "out", "--gpus", "cpu",
-        cwd=tmp_path,
-    )  # fmt: skip
+def test_without_database_results_go_to_the_logdir(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    run = tiny.call("eval.py", "--models", "tiny_a", "--eval-settings", "tiny", "--no-db", "--logdir", "out")
     assert run.returncode == 0, run.stderr
     assert not list((tmp_path / "results").iterdir())
     with np.load(tmp_path / "out/tiny/tiny_a.npz", allow_pickle=False) as stored:
@@ -88,10 +87,9 @@ def test_without_database_results_go_to_the_logdir(tmp_path):
     assert "done    tiny_a on tiny" in (tmp_path / "out/run.log").read_text()
 
 
-def test_failures_are_listed_and_the_exit_code_tells(tmp_path):
-    run = tiny.script(
-        "eval.py", "--models", "tiny_a", "tiny_raises", "--eval-settings", "tiny", "--gpus", "cpu", cwd=tmp_path
-    )
+def test_failures_are_listed_and_the_exit_code_tells(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = tiny.call("eval.py", "--models", "tiny_a", "tiny_raises", "--eval-settings", "tiny", "--gpus", "cpu")
     assert run.returncode == 1
     assert "1 of 2 pairs failed:" in run.stderr
     assert run.stderr.count("ZeroDivisionError") == 1
@@ -101,17 +99,15 @@ def test_failures_are_listed_and_the_exit_code_tells(tmp_path):
     assert "Traceback" in (tmp_path / "results/run.log").read_text()
 
 
-def test_checkpoint_goes_under_any_model_and_under_its_own_name(tmp_path):
+def test_checkpoint_goes_under_any_model_and_under_its_own_name(tmp_path, monkeypatch):
     import torch
     from safetensors.torch import save_file
 
     weight = torch.zeros(10, 192)
     bias = torch.arange(10.0)
     save_file({"1.weight": weight, "1.bias": bias}, tmp_path / "mine.safetensors")
-    run = tiny.script(
-        "eval.py", "--models", "tiny_a", "--eval-settings", "tiny", "--checkpoint", "mine.safetensors", "--gpus", "cpu",
-        cwd=tmp_path,
-    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    run = tiny.call("eval.py", "--models", "tiny_a", "--eval-settings", "tiny", "--checkpoint", "mine.safetensors")
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[2].split()[:4] == ["tiny_a@mine", "tiny", "top1", "10.00"]
 

@@ -73,6 +73,7 @@ def test_worker_that_hangs_is_told_once_then_ended_and_its_chunk_is_run_by_anoth
     np.testing.assert_allclose(tiny.logits(store, model, "tiny"), tiny.logits(undisturbed, "tiny_a", "tiny"), atol=1e-4)
 
 
+@pytest.mark.long  # three times the limit, spent waiting; one hang, and three deaths, are tried in every round
 def test_chunk_that_always_hangs_fails_its_pair_only(tmp_path):
     models = ["tiny_always_hangs", "tiny_a"]
     report, store = tiny.run(tmp_path, models, ["tiny"], inline=False, threads=1, timeout=2)
@@ -268,7 +269,7 @@ def test_two_ctrl_c_end_a_run_whose_worker_hangs(tmp_path, model):
     assert [e.status for e in evaluations(store, model, "tiny")] != ["completed"]
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.2, 0.8])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(0.2, marks=pytest.mark.long), 0.8])
 def test_ctrl_c_while_a_run_starts_is_one_line_with_its_exit_code(tmp_path, after_s):
     """The workers are processes that have not come to their first line yet."""
     with running(tmp_path, "tiny_slow", "tiny", "--gpus", "cpu", "cpu") as process:
