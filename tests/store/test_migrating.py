@@ -22,6 +22,8 @@ from testbed.store.opening import open_store
 OLDER = Path(__file__).with_name("older_schemas")
 VERSIONS = sorted(schema.MIGRATIONS)
 
+pytestmark = pytest.mark.backend("sqlite", "older files, and copies of them")
+
 
 def older(folder, version):
     """A database as a program of that schema left it."""

@@ -120,10 +120,10 @@ class RayCluster:
         )
 
     def nodes(self) -> list[Node]:
-        found = [node for node in self._ray.nodes() if node["Alive"]]
+        alive = [node for node in self._ray.nodes() if node["Alive"]]
         return [
             Node(n["NodeID"], n["NodeManagerHostname"], n["Resources"].get("CPU", 0.0), n["Resources"].get("GPU", 0.0))
-            for n in found
+            for n in alive
         ]
 
     def start(self, node: Node, share: Share, orders: Orders) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,10 +73,9 @@ def run_evaluations(
     store.clear_failures({pair.key for pair in plan.having("done")}, options.variant)
     if len(plan.having("done")) == len(plan.pairs):
         return report
-    store.begin_run()
-    sweep(store)
     try:
         with (
+            _entered(store),
             closing(_pool(plan, registry, options, devices, inline, ray)) as pool,
             closing(_progress(plan, pool, options.variant, quiet, log)) as progress,
             store.at_work(progress.summed_up),
@@ -87,9 +86,18 @@ def run_evaluations(
             dispatcher.run()
     except KeyboardInterrupt:
         report.interrupted = True
+    return report
+
+
+@contextmanager
+def _entered(store: Store) -> Iterator[None]:
+    """The run stands in the database, and what killed runs have left is gone."""
+    store.begin_run()
+    try:
+        sweep(store)
+        yield
     finally:
         store.end_run()
-    return report
 
 
 def _tell(notes: Iterable[str]) -> None:

@@ -35,10 +35,10 @@ class Worker:
         tell: Callable[[Event], None],
         preparer: Preparer | None = None,
         workers: int = 1,  # that share the device's memory
-        write: Callable[[Path, int, Mapping[str, np.ndarray]], None] = write_part,
+        write: Callable[[Path, int, Mapping[str, np.ndarray]], None] | None = None,  # None: into the share's folder
     ) -> None:
         self.device = device
-        self._registry, self._options, self._tell, self._write = registry, options, tell, write
+        self._registry, self._options, self._tell, self._write = registry, options, tell, write or write_part
         self._preparer = preparer or LocalPreparer(options)
         self._models = LoadedModels(device, registry, options, workers)
         self._setting: tuple[EvalSetting, Rows] | None = None  # the last task's, with its rows
