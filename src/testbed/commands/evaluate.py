@@ -124,6 +124,12 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     metavar="N",
     help="N images, evenly over the classes; kept apart from full results.",
 )
+@click.option(
+    "--shard",
+    metavar="I/N|auto",
+    help="One of N even shares of the pairs, from 1/N to N/N; `auto` in a Slurm array. On a database server a share "
+    "that is done helps the others; databases in files are put together by `db.py --merge`.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--full", is_flag=True, help="Print every setting and metric, however long the table gets.")
 @click.option(
@@ -219,6 +225,7 @@ def main(
     db: str | None,
     no_db: bool,
     logdir: Path | None,
+    shard: str | None,
     dry_run: bool,
     full: bool,
     overwrite: bool,
@@ -240,7 +247,7 @@ def main(
     from testbed.data.locate import data_roots
     from testbed.data.writing import writing_to
     from testbed.engine.bundles import bundles_of
-    from testbed.engine.plan import make_plan
+    from testbed.engine.shards import Shard
     from testbed.entries.other_input import named
     from testbed.entries.registry import load_registry
     from testbed.options import RunOptions
@@ -248,6 +255,7 @@ def main(
 
     if no_db and db is not None:
         raise click.UsageError("expected --db or --no-db, got both")
+    share = Shard.read(shard) if shard is not None else None
     entries = load_registry(registry)
     for line in entries.problems():
         say(f"registry: {line}", err=True)
@@ -266,7 +274,9 @@ def main(
             **options,
         )
         if dry_run:
-            plan = make_plan(entries, store, models, eval_settings, run, overwrite)
+            from testbed.engine.run import planned
+
+            plan = planned(entries, store, models, eval_settings, run, overwrite, shard=share)
             place = disk_of(database_place(db)[1])
             print_plan(plan, store, bundles_of(plan, entries, run), run, place, full)
             return
@@ -286,6 +296,7 @@ def main(
             run,
             devices=chosen_devices(gpus) if gpus else None,
             overwrite=overwrite,
+            shard=share,
             log=logdir / _LOG if logdir else None if no_db else store.folder / _LOG,
         )
         print_report(report, store, run, stored=not no_db, full=full)

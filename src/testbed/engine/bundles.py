@@ -21,6 +21,11 @@ class Bundle:
     def models(self) -> frozenset[str]:
         return frozenset(pair.model.name for pair in self.pairs)
 
+    @property
+    def later(self) -> bool:
+        """Whether it is of another shard."""
+        return self.pairs[0].later
+
 
 def batch_size_of(pair: Pair, registry: Registry, options: RunOptions) -> int:
     return options.batch_of(pair.model.batch_size_for(registry.runnable(pair.setting.name)))
@@ -32,16 +37,18 @@ def bundles_of(plan: Plan, registry: Registry, options: RunOptions) -> list[Bund
     of_setting: dict[str, list[int]] = {}  # places in `bundles`: transforms can be compared, but need not be hashable
     for pair in plan.having("run"):
         setting = registry.runnable(pair.setting.name)
-        transforms, size = setting.transforms_for(pair.model), batch_size_of(pair, registry, options)
+        preparation = (pair.later, *setting.transforms_for(pair.model))
+        size = batch_size_of(pair, registry, options)
         places = of_setting.setdefault(pair.setting.name, [])
         for place in places:
             wanted, members = bundles[place]
-            if wanted == transforms and _parts_of_one([size, *(s for _, s in members)]):
+            full = plan.most_together is not None and len(members) >= plan.most_together
+            if not full and wanted == preparation and _parts_of_one([size, *(s for _, s in members)]):
                 members.append((pair, size))
                 break
         else:
             places.append(len(bundles))
-            bundles.append((transforms, [(pair, size)]))
+            bundles.append((preparation, [(pair, size)]))
     return [Bundle(tuple(p for p, _ in members), max(s for _, s in members)) for _, members in bundles]
 
 

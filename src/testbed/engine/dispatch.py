@@ -17,11 +17,12 @@ from testbed.engine.pools import Died, Member, Pool
 from testbed.engine.progress import ProgressReport
 from testbed.engine.recording import Begun, Recorder
 from testbed.engine.watching import Watch
-from testbed.errors import StoreError, in_words
+from testbed.errors import StoreError, counted, in_words
 from testbed.store.database import Busy
 
 _TRIES = 3  # how often a chunk may take its worker down with it
 _WAIT_S = 1.0
+_WAIT_EACH_S, _LONGEST_WAIT_S = 0.1, 30.0  # for each pair of another run: hundreds of runs ask one database
 _ALL = 2**63  # images, for a chunk that is bounded only by its rows
 _CHUNKS_LEFT = 2  # what is left is shared out so that every device gets so many chunks of it: the last are small
 
@@ -95,10 +96,12 @@ class Dispatcher:
         self._report = report
         self._overwrite = overwrite
         self._to_begin = bundles_of(plan, recorder.registry, recorder.options)
+        self._own_to_begin = sum(not bundle.later for bundle in self._to_begin)  # they stand first
         self._images_to_begin = sum(pair.n_images for bundle in self._to_begin for pair in bundle.pairs)
         self._work: dict[int, _Work] = {}  # by number of its bundle
         self._bundles = count()
         self._busy: list[_Busy] = []  # another run on the same database is at them
+        self._told_of_waiting = False
         self._newest = recorder.store.newest_evaluation()  # what is newer than this was not known to the plan
         self._watch = Watch(recorder.options.timeout)
         self._underway: dict[int, _Underway] = {}
@@ -192,6 +195,7 @@ class Dispatcher:
         """Begin a bundle of pairs: of models at hand, else of models that nobody is working on, else the first."""
         while self._to_begin:
             bundle = self._to_begin.pop(self._choose(at_hand))
+            self._own_to_begin -= not bundle.later
             self._images_to_begin -= sum(pair.n_images for pair in bundle.pairs)
             taken = []
             for pair in bundle.pairs:
@@ -199,8 +203,11 @@ class Dispatcher:
                     self._fail(pair, self._broken_models[pair.model.name])
                     continue
                 before = self._recorder.completed_id(pair)
-                if before is not None and before > self._newest:
+                # The plan knew of none: it was begun before this run, or after, and has been completed since.
+                if before is not None and (before > self._newest or not self._overwrite):
                     self._completed_elsewhere(pair)
+                    continue
+                if self._failed_elsewhere(pair):
                     continue
                 try:
                     taken += self._take(pair, before)
@@ -213,13 +220,14 @@ class Dispatcher:
     def _choose(self, at_hand: frozenset[str]) -> int:
         """The place of the next bundle to begin."""
         taken = {u.pair.model.name for u in self._underway.values()}
-        places = range(len(self._to_begin))
+        places = range(self._own_to_begin or len(self._to_begin))
         near = (place for place in places if self._to_begin[place].models & at_hand)
         free = (place for place in places if not self._to_begin[place].models & taken)
         return next(near, next(free, 0))
 
     def _wait_for(self, pair: Pair, before: int | None, busy: Busy) -> None:
-        self._report.note(f"{pair.label}: {busy}; waiting for it")
+        if not pair.later:
+            self._report.note(f"{pair.label}: {busy}; waiting for it")
         self._busy.append(_Busy(pair, before))
 
     def _take(self, pair: Pair, before: int | None) -> list[Begun]:
@@ -352,6 +360,12 @@ class Dispatcher:
             work.drop(underway.evaluation_id)
 
     def _derive(self, pair: Pair) -> None:
+        if pair.later:  # for the run whose share it is, unless that has not made it by the end of this one
+            self._busy.append(_Busy(pair, None))
+            return
+        if not self._overwrite and self._recorder.completed_id(pair) is not None:
+            self._completed_elsewhere(pair)
+            return
         try:
             self._make_derived(pair)
         except Busy as busy:
@@ -412,6 +426,13 @@ class Dispatcher:
         self._report.finished(pair)
         self._derive_children(pair)
 
+    def _failed_elsewhere(self, pair: Pair) -> bool:
+        """Whether another shard has failed at a pair of its own since this run began: once is enough."""
+        error = self._recorder.failure(pair, since=self._newest) if pair.later else ""
+        if error:
+            self._report_failure(pair, error)
+        return bool(error)
+
     def _look_after_busy(self) -> None:
         """Pairs another run is at: take its result when it has one, take them over when it is gone."""
         waiting, self._busy = self._busy, []
@@ -420,6 +441,8 @@ class Dispatcher:
             if self._recorder.completed_id(pair) not in (None, busy.before):
                 self._completed_elsewhere(pair)
                 continue
+            if self._failed_elsewhere(pair):
+                continue
             try:
                 if pair.action == "derive":
                     self._make_derived(pair)
@@ -427,8 +450,11 @@ class Dispatcher:
                     self._as_work(Bundle((pair,), self._recorder.batch_size(pair)), taken)
             except Busy:
                 self._busy.append(busy)
+        if self._busy and not self._told_of_waiting:
+            self._told_of_waiting = True
+            self._report.note(f"nothing is left to begin: waiting for {counted(len(self._busy), 'pair')} of other runs")
         if self._busy:
-            time.sleep(_WAIT_S)
+            time.sleep(min(max(_WAIT_S, _WAIT_EACH_S * len(self._busy)), _LONGEST_WAIT_S))
 
 
 def _segments(taken: Sequence[Begun]) -> Iterator[tuple[int, int, tuple[Share, ...]]]:

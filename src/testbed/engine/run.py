@@ -15,6 +15,7 @@ from testbed.engine.pools import InlinePool, ProcessPool
 from testbed.engine.probe_training import with_heads
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
+from testbed.engine.shards import Shard, plan_of_shard
 from testbed.engine.stored import Outdated
 from testbed.entries.registry import Registry
 from testbed.options import RunOptions
@@ -53,18 +54,20 @@ def run_evaluations(
     quiet: bool = False,
     log: Path | None = None,
     outdated: Outdated | None = None,
+    shard: Shard | None = None,
 ) -> Report:
     """Every model on every setting: plan, dispatch, record. Results stand in `store` as soon as each is whole.
 
     `devices` None means all GPUs, or else the CPU. `inline` runs in this process, for entries that exist only here.
-    Lines are added to the file `log`. `outdated` may find fault with a stored result, which is then made again.
+    Lines are added to the file `log`. `outdated` may find fault with a stored result, which is then made again. Of a
+    `shard` only its share is run; on a server that of the others too, once its own is begun.
     """
     plan = with_heads(
-        lambda: make_plan(registry, store, models, eval_settings, options, overwrite, outdated),
+        lambda: planned(registry, store, models, eval_settings, options, overwrite, outdated, shard=shard),
         *(registry, store, options, devices, quiet),
     )
     report = Report(plan, log=log)
-    _tell(() if quiet else (*plan.made_again(), *plan.notes, *plan.warned()))
+    _tell(() if quiet else (*filter(None, [plan.share]), *plan.made_again(), *plan.notes, *plan.warned()))
     store.clear_failures({pair.key for pair in plan.having("done")}, options.variant)
     if len(plan.having("done")) == len(plan.pairs):
         return report
@@ -85,6 +88,22 @@ def run_evaluations(
     finally:
         store.end_run()
     return report
+
+
+def planned(
+    registry: Registry,
+    store: Store,
+    models: Sequence[str],
+    eval_settings: Sequence[str],
+    options: RunOptions,
+    overwrite: bool = False,
+    outdated: Outdated | None = None,
+    *,
+    shard: Shard | None = None,
+) -> Plan:
+    """What a run would do."""
+    plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
+    return plan if shard is None else plan_of_shard(plan, registry, options.limit, shard, helps=store.on_server)
 
 
 def _tell(notes: Iterable[str]) -> None:
