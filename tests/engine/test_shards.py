@@ -9,7 +9,7 @@ import pytest
 import tiny
 from testbed.engine.bundles import bundles_of
 from testbed.engine.plan import make_plan
-from testbed.engine.shards import Shard, cells_of, plan_of_shard, share_out, shards_of
+from testbed.engine.shards import Shard, cells_of, plan_of_shard, shards_of, share_out
 from testbed.entries.registry import Registry
 from testbed.errors import EntryError
 from testbed.options import RunOptions

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tiny
-from faults.running import parts, started, told_at_end, wait_until
+from faults.running import started, told_at_end, wait_until
 from postgres_server import serving
 from stored_results import evaluations, every_number
 from testbed.store.opening import open_store
@@ -73,7 +73,8 @@ def server():
 
 def shard(server, number, models=MODELS, settings=SETTINGS, count=3):
     words = ["--models", *models, "--eval-settings", *settings, "--shard", f"{number}/{count}", "--db", server.url]
-    return started([sys.executable, str(tiny.ROOT / "eval.py"), *words, *"--gpus cpu --threads 1 --workers 0".split()])
+    words += ["--gpus", "cpu", "--threads", "1", "--workers", "0"]
+    return started([sys.executable, str(tiny.ROOT / "eval.py"), *words])
 
 
 def test_three_shards_on_one_server_do_every_pair_once(server, tmp_path, monkeypatch, undisturbed):
@@ -91,20 +92,24 @@ def test_three_shards_on_one_server_do_every_pair_once(server, tmp_path, monkeyp
     store.engine.dispose()
 
 
+def running(store):
+    return [e for e in evaluations(store) if e.status == "running"]
+
+
 def test_the_share_of_a_killed_shard_is_done_by_the_others(server, tmp_path, monkeypatch):
     monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path))
     models, settings = ["tiny_slow", "tiny_self_attacked"], ["tiny", "tiny.noise"]
     _, expected = tiny.run(tmp_path / "undisturbed", models, settings)
     small = [*settings, "--chunk-size", "16"]
+    store = open_store(server.url, create=True)
     with shard(server, 1, models, small, count=2) as killed:
-        wait_until(lambda: len(parts(tmp_path)) >= 2, killed)
+        wait_until(lambda: any(store.chunk_facts(e.id) for e in running(store)), killed)
         killed.kill()
         killed.wait()
     with shard(server, 2, models, small, count=2) as helper:
         told = told_at_end(helper)
         assert helper.returncode == 0, told
-    assert "images" in told and "shard 2 of 2: " in told
-    store = open_store(server.url)
+    assert "going on after" in told and "shard 2 of 2: " in told
     assert_same(store, expected, models, settings)
     assert not [e for e in evaluations(store) if e.status != "completed"]
     store.engine.dispose()

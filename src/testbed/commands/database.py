@@ -20,6 +20,7 @@ from testbed.commands import (
     managing,
     measuring,
     reading,
+    transferring,
     validating,
 )
 from testbed.commands.action import PURPOSES, Action, Context, Option
@@ -43,6 +44,7 @@ ACTIONS: tuple[Action, ...] = (
     *auditing.ACTIONS,
     *managing.ACTIONS,
     *exchanging.ACTIONS,
+    *transferring.ACTIONS,
     *checking.ACTIONS,
     *validating.ACTIONS,
     *listing.ACTIONS,
