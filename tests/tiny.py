@@ -11,7 +11,7 @@ REGISTRY = Path(__file__).with_name("tiny_registry")
 ROOT = Path(__file__).parents[1]
 
 
-def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=True, **options):
+def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=True, shard=None, **options):
     """The report and the store of a run inside this process."""
     from testbed.engine.run import run_evaluations
     from testbed.entries.registry import Registry
@@ -33,6 +33,7 @@ def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=T
         overwrite=overwrite,
         inline=inline,
         quiet=True,
+        shard=shard,
     )
     return report, store
 

@@ -11,6 +11,8 @@ import tiny
 from faults.running import started, told_at_end, wait_until
 from postgres_server import serving
 from stored_results import evaluations, every_number
+from testbed.engine.shards import Shard
+from testbed.store.merging import merge
 from testbed.store.opening import open_store
 
 MODELS = ["tiny_a", "tiny_b", "ensemble:tiny_a+tiny_b"]
@@ -60,6 +62,28 @@ def test_a_run_passes_by_what_another_has_completed_since_it_began(tmp_path, mon
     assert len(report.outcome.completed) + len(report.outcome.derived) == 2
     assert sorted(e.id for e in evaluations(store)) == [1, 2]
     store.engine.dispose()
+
+
+# ---- a database for each -----------------------------------------------------------------------------------------
+
+
+def test_three_shards_with_a_database_each_merged_are_one_run(tmp_path, undisturbed):
+    merged = open_store(str(tmp_path / "results.db"), create=True)
+    done = []
+    for number in (1, 2, 3):
+        report, store = tiny.run(tmp_path / str(number), MODELS, SETTINGS, shard=Shard(number, 3))
+        assert not report.failed
+        done += [pair.key for pair in (*report.outcome.completed, *report.outcome.derived)]
+        taken = merge(merged, store)
+        assert taken.completed == len(report.plan.pairs) and not taken.unfinished
+        store.engine.dispose()
+    assert len(done) == len(set(done))
+    report, store = tiny.run(tmp_path, MODELS, SETTINGS)  # what no shard could do: ensembles of members of several
+    assert not report.outcome.completed and len(done) + len(report.outcome.derived) == N_PAIRS
+    assert {pair.stored_model for pair in report.outcome.derived} <= {"ensemble:tiny_a+tiny_b"}
+    assert_same(merged, undisturbed)
+    for opened in (merged, store):
+        opened.engine.dispose()
 
 
 # ---- on one server -------------------------------------------------------------------------------------------

@@ -352,23 +352,29 @@ def test_a_merge_takes_results_with_their_files_and_repeated_changes_nothing(ope
 
 def test_equal_results_of_both_are_passed_by_and_others_stay_unless_newer_ones_are_wanted(opened):
     source, target = opened(), opened()
-    for store, seed, day in ((target, 1, "2026-01-01"), (source, 2, "2026-01-02")):
+    for store, seed, day in ((target, 1, "2026-01-01"), (source, 2, "2026-01-03")):
         store.begin_run()
         add(store, "same", "s", 1.0, logits=array(0))
         parent = add(store, "other", "s", float(seed), logits=array(seed))
         add(store, "other", "s-some", 10.0 * seed, derived_from_id=parent)
+        if store is target:
+            add(store, "other", "s-few", derived_from_id=parent)
         add_published(store, "paper", "s", 70.0)
         store.end_run()
         with store.writing() as connection:
-            connection.execute(schema.evaluations.update().values(finished_at=day))
+            e = schema.evaluations
+            connection.execute(e.update().values(finished_at=day))
+            # Derived later here than there: what it is derived from decides.
+            connection.execute(e.update().where(e.c.derived_from_id.is_not(None)).values(finished_at="2026-01-02"))
     taken = merge(target, source)
     assert (taken.completed, taken.stored, taken.differing, taken.followers) == (0, 2, ["other on s"], 1)
-    assert {n.value for n in results(target, ["other"])} == {1.0, 10.0}
+    assert {n.value for n in results(target, ["other"], ["s", "s-some"])} == {1.0, 10.0}
     taken = merge(source, target, override=True)  # the older one
     assert (taken.completed, taken.differing) == (0, ["other on s"])
     old = target.folder / completed(target, "other", "s").logits_path
     taken = merge(target, source, override=True)
     assert (taken.completed, taken.replaced, taken.differing) == (2, 1, [])
+    assert taken.removed == ["other on s-few"]
     assert {n.value for n in results(target, ["other"])} == {2.0, 20.0}
     assert not old.exists()
     assert_whole(target)

@@ -130,6 +130,26 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     help="One of N even shares of the pairs, from 1/N to N/N; `auto` in a Slurm array. On a database server a share "
     "that is done helps the others; databases in files are put together by `db.py --merge`.",
 )
+@click.option(
+    "--submit",
+    type=WholeNumber(min=1),
+    metavar="N",
+    help="Submit this command as an array job of N shards, and return; needs the extra slurm.",
+)
+@click.option(
+    "--submit-to",
+    type=click.Choice(["slurm", "local"]),
+    default="slurm",
+    show_default=True,
+    help="Where --submit goes: a Slurm cluster, or processes of this machine.",
+)
+@click.option(
+    "--submit-option",
+    cls=ManyValues,
+    metavar="NAME=VALUE...",
+    help="Options of the jobs, in the words of submitit: gpus_per_node=1 timeout_min=240 slurm_partition=gpu.  "
+    "[default: timeout_min=1440]",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--full", is_flag=True, help="Print every setting and metric, however long the table gets.")
 @click.option(
@@ -226,6 +246,9 @@ def main(
     no_db: bool,
     logdir: Path | None,
     shard: str | None,
+    submit: int | None,
+    submit_to: str,
+    submit_option: tuple[str, ...],
     dry_run: bool,
     full: bool,
     overwrite: bool,
@@ -264,6 +287,9 @@ def main(
     # Wrong names are told before a database is made.
     entries.expand_models(models)
     entries.expand_eval_settings(eval_settings)
+    if submit is not None:
+        _submit(submit, submit_to, submit_option, db, dry_run, refused=[shard, no_db, logdir])
+        return
     with _store(db, no_db, dry_run) as store:
         run = RunOptions(
             data_roots=tuple(str(r) for r in data_roots(data_root)),
@@ -303,6 +329,17 @@ def main(
         if logdir is not None:
             _save_to(logdir, report, store, entries, run.variant)
     raise SystemExit(_INTERRUPTED if report.interrupted else 1 if report.failed else 0)
+
+
+def _submit(
+    count: int, cluster: str, options: tuple[str, ...], db: str | None, dry_run: bool, *, refused: list[Any]
+) -> None:
+    from testbed.commands.submitting import submit
+
+    for name, given in zip(("--shard", "--no-db", "--logdir"), refused, strict=True):
+        if given:
+            raise click.UsageError(f"expected --submit or {name}, got both")
+    submit(count, cluster, options, db, dry_run)
 
 
 @contextmanager

@@ -79,6 +79,10 @@ def _left_out(taken: Taken, place: str) -> list[str]:
             f"{_named(taken.differing)}: {'this one' if n == 1 else 'these'} {what} another result here, which stays; "
             "--override takes the newer one"
         )
+    if taken.removed:
+        lines.append(
+            f"{_named(taken.removed)}: removed with the result that it was derived from; eval.py makes it again"
+        )
     if taken.followers:
         lines.append(f"{counted(taken.followers, 'result')} derived from those: left out with them")
     if taken.unfinished:

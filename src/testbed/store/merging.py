@@ -59,7 +59,7 @@ class _Merge(Transfer):
             self.taken.damaged.append(f"{row.label} is damaged")
             return False
         here = self._here.get((row.key, True))
-        if here is None:
+        if here is None or here.id in self.gone:
             return row.complete or (row.key, False) not in self._here
         if not row.complete:
             return False  # it has been made here
@@ -71,6 +71,11 @@ class _Merge(Transfer):
         if not (self._override and newer):
             self.taken.differing.append(row.label)
         return self._override and newer
+
+    def at_end(self) -> None:
+        stand = {row.key for row in rows_of(self.target) if row.complete} if self.gone else set()
+        lost = (row for row in self._here.values() if row.complete and row.id in self.gone and row.key not in stand)
+        self.taken.removed = [row.label for row in lost]
 
     def _same(self, row: Row, here: Row) -> bool:
         """Whether both are one result: of the same logits, or derived from one; of published ones the numbers tell."""

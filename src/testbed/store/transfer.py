@@ -60,6 +60,7 @@ class Taken:
     differing: list[str] = field(default_factory=list)  # both have a result, with other logits
     damaged: list[str] = field(default_factory=list)
     followers: int = 0  # left out with the result that they are derived from
+    removed: list[str] = field(default_factory=list)  # derived from a result that was replaced, and not made again
     files: Carried = field(default_factory=Carried)
 
 
@@ -102,6 +103,7 @@ class Transfer:
         self.models: dict[int, int] = {}  # number in the source -> number in the target
         self.settings: dict[int, int] = {}
         self.ids: dict[int, int] = {}  # the same of evaluations
+        self.gone: set[int] = set()  # evaluations of the target that others have replaced, or that went with those
 
     def run(self) -> Taken:
         rows = rows_of(self.source)
@@ -119,7 +121,11 @@ class Transfer:
                 self._write(waiting)
                 waiting = []
         self._write(waiting)
+        self.at_end()
         return self.taken
+
+    def at_end(self) -> None:
+        """What is to be told of the whole."""
 
     def check(self, rows: Sequence[Row]) -> None:
         """Raise a StoreError where the two cannot be brought together."""
@@ -162,18 +168,19 @@ class Transfer:
         """One transaction: the rows of some evaluations, with everything that belongs to them."""
         if not waiting:
             return
-        orphans: set[str] = set()
+        gone: dict[int, str | None] = {}
         replaced = 0
         with self.source.reading() as there, self.target.writing() as connection:
             for row, values in waiting:
                 others = self.replaces(connection, row, values)
                 if others is None:
                     continue
-                orphans |= _removed(connection, others)
+                gone |= _removed(connection, others)
                 replaced += len(others)
                 self._enter(there, connection, row, values)
         self.taken.replaced += replaced
-        files.remove_all_logits(self.target.folder, orphans)
+        self.gone |= gone.keys()
+        files.remove_all_logits(self.target.folder, filter(None, gone.values()))
 
     def _enter(self, there: sa.Connection, connection: sa.Connection, row: Row, values: Mapping[str, Any]) -> None:
         made = {name: value for name, value in values.items() if value is not None}
@@ -229,11 +236,15 @@ def belonging_to(name: str) -> Iterator[sa.Table]:
             yield table
 
 
-def _removed(connection: sa.Connection, ids: Sequence[int]) -> set[str]:
-    """Remove evaluations, and what is derived from them; the logits files that nothing refers to any more."""
-    if not ids:
-        return set()
+def _removed(connection: sa.Connection, ids: Sequence[int]) -> dict[int, str | None]:
+    """Remove evaluations, and with them what is derived from them; the numbers of all, with their logits files."""
     e = schema.evaluations
-    paths = connection.execute(sa.select(e.c.logits_path).where(e.c.id.in_(ids))).scalars().all()
-    connection.execute(e.delete().where(e.c.id.in_(ids)))
-    return {path for path in paths if path}
+    gone: dict[int, str | None] = {}
+    going = list(ids)
+    while going:
+        some = e.c.id.in_(going)
+        gone |= {row.id: row.logits_path for row in connection.execute(sa.select(e.c.id, e.c.logits_path).where(some))}
+        going = list(connection.execute(sa.select(e.c.id).where(e.c.derived_from_id.in_(going))).scalars())
+    if gone:
+        connection.execute(e.delete().where(e.c.id.in_(ids)))
+    return gone
