@@ -17,7 +17,7 @@ from testbed.engine.pools import Died, Member, Pool
 from testbed.engine.progress import ProgressReport
 from testbed.engine.recording import Begun, Recorder
 from testbed.engine.watching import Watch
-from testbed.errors import StoreError, counted, in_words
+from testbed.errors import StoreError, in_words
 from testbed.store.database import Busy
 
 _TRIES = 3  # how often a chunk may take its worker down with it
@@ -101,7 +101,7 @@ class Dispatcher:
         self._work: dict[int, _Work] = {}  # by number of its bundle
         self._bundles = count()
         self._busy: list[_Busy] = []  # another run on the same database is at them
-        self._told_of_waiting = False
+        self._told: set[str] = set()  # what the user knows of other runs
         self._newest = recorder.store.newest_evaluation()  # what is newer than this was not known to the plan
         self._watch = Watch(recorder.options.timeout)
         self._underway: dict[int, _Underway] = {}
@@ -226,7 +226,8 @@ class Dispatcher:
         return next(near, next(free, 0))
 
     def _wait_for(self, pair: Pair, before: int | None, busy: Busy) -> None:
-        if not pair.later:
+        if not pair.later and str(busy) not in self._told:  # one line for each other run, whatever it is at
+            self._told.add(str(busy))
             self._report.note(f"{pair.label}: {busy}; waiting for it")
         self._busy.append(_Busy(pair, before))
 
@@ -450,9 +451,9 @@ class Dispatcher:
                     self._as_work(Bundle((pair,), self._recorder.batch_size(pair)), taken)
             except Busy:
                 self._busy.append(busy)
-        if self._busy and not self._told_of_waiting:
-            self._told_of_waiting = True
-            self._report.note(f"nothing is left to begin: waiting for {counted(len(self._busy), 'pair')} of other runs")
+        if len(self._busy) > 1 and (waiting := "nothing is left to begin") not in self._told:
+            self._told.add(waiting)
+            self._report.note(f"{waiting}: waiting for {len(self._busy):,} pairs that other runs are at")
         if self._busy:
             time.sleep(min(max(_WAIT_S, _WAIT_EACH_S * len(self._busy)), _LONGEST_WAIT_S))
 

@@ -15,7 +15,7 @@ from testbed.engine.pools import InlinePool, ProcessPool
 from testbed.engine.probe_training import with_heads
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
-from testbed.engine.shards import Shard, plan_of_shard
+from testbed.engine.shards import MOST_TOGETHER, Shard, plan_of_shard
 from testbed.engine.stored import Outdated
 from testbed.entries.registry import Registry
 from testbed.options import RunOptions
@@ -103,7 +103,10 @@ def planned(
 ) -> Plan:
     """What a run would do."""
     plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
-    return plan if shard is None else plan_of_shard(plan, registry, options.limit, shard, helps=store.on_server)
+    if shard is not None:
+        plan = plan_of_shard(plan, registry, options.limit, shard, helps=store.on_server)
+    plan.most_together = MOST_TOGETHER if store.on_server else None
+    return plan
 
 
 def _tell(notes: Iterable[str]) -> None:

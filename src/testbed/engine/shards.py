@@ -208,7 +208,6 @@ def plan_of_shard(plan: Plan, registry: Registry, limit: int | None, shard: Shar
         for pair, _ in others:
             pair.later = True
         made.pairs += [pair for pair, _ in others]
-        made.most_together = MOST_TOGETHER
     elif left := sum(shard.number in of and pair.action != "done" for pair, of in others):
         made.notes.append(
             f"{counted(left, 'pair')} of ensembles with members in other shards: left out; the same command without "
