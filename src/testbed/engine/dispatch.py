@@ -22,6 +22,7 @@ from testbed.store.database import Busy
 
 _TRIES = 3  # how often a chunk may take its worker down with it
 _WAIT_S = 1.0
+_WAITING = "nothing is left to begin"
 _WAIT_EACH_S, _LONGEST_WAIT_S = 0.1, 30.0  # for each pair of another run: hundreds of runs ask one database
 _ALL = 2**63  # images, for a chunk that is bounded only by its rows
 _CHUNKS_LEFT = 2  # what is left is shared out so that every device gets so many chunks of it: the last are small
@@ -451,9 +452,9 @@ class Dispatcher:
                     self._as_work(Bundle((pair,), self._recorder.batch_size(pair)), taken)
             except Busy:
                 self._busy.append(busy)
-        if len(self._busy) > 1 and (waiting := "nothing is left to begin") not in self._told:
-            self._told.add(waiting)
-            self._report.note(f"{waiting}: waiting for {len(self._busy):,} pairs that other runs are at")
+        if len(self._busy) > 1 and _WAITING not in self._told:
+            self._told.add(_WAITING)
+            self._report.note(f"{_WAITING}: waiting for {len(self._busy):,} pairs that other runs are at")
         if self._busy:
             time.sleep(min(max(_WAIT_S, _WAIT_EACH_S * len(self._busy)), _LONGEST_WAIT_S))
 
