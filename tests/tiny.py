@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 MAINS = {"eval.py": "evaluate", "db.py": "database", "autoeval.py": "autoeval", "testbed": "console"}
 
 
-def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=True, ray=None, **options):
+def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=True, ray=None, shard=None, **options):
     """The report and the store of a run inside this process."""
     from testbed.engine.run import run_evaluations
     from testbed.entries.registry import Registry
@@ -38,6 +38,7 @@ def run(folder, models, settings, *, overwrite=False, devices=("cpu",), inline=T
         overwrite=overwrite,
         inline=inline,
         quiet=True,
+        shard=shard,
     )
     return report, store
 

@@ -20,6 +20,7 @@ from testbed.commands import (
     managing,
     measuring,
     reading,
+    transferring,
     validating,
     watch,
 )
@@ -44,6 +45,7 @@ ACTIONS: tuple[Action, ...] = (
     *auditing.ACTIONS,
     *managing.ACTIONS,
     *exchanging.ACTIONS,
+    *transferring.ACTIONS,
     *checking.ACTIONS,
     *validating.ACTIONS,
     *listing.ACTIONS,

@@ -159,6 +159,32 @@ def _stopped_by_ctrl_c(function: Callable[..., None]) -> Callable[..., None]:
     metavar="N",
     help="N images, evenly over the classes; kept apart from full results.",
 )
+@click.option(
+    "--shard",
+    metavar="I/N|auto",
+    help="One of N even shares of the pairs, from 1/N to N/N; `auto` in a Slurm array. On a database server a share "
+    "that is done helps the others; databases in files are put together by `db.py --merge`.",
+)
+@click.option(
+    "--submit",
+    type=WholeNumber(min=1),
+    metavar="N",
+    help="Submit this command as an array job of N shards, and return; needs the extra slurm.",
+)
+@click.option(
+    "--submit-to",
+    type=click.Choice(["slurm", "local"]),
+    default="slurm",
+    show_default=True,
+    help="Where --submit goes: a Slurm cluster, or processes of this machine.",
+)
+@click.option(
+    "--submit-option",
+    cls=ManyValues,
+    metavar="NAME=VALUE...",
+    help="Options of the jobs, in the words of submitit: gpus_per_node=1 timeout_min=240 slurm_partition=gpu.  "
+    "[default: timeout_min=1440]",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--full", is_flag=True, help="Print every setting and metric, however long the table gets.")
 @click.option(
@@ -256,6 +282,10 @@ def main(
     db: str | None,
     no_db: bool,
     logdir: Path | None,
+    shard: str | None,
+    submit: int | None,
+    submit_to: str,
+    submit_option: tuple[str, ...],
     dry_run: bool,
     full: bool,
     overwrite: bool,
@@ -277,7 +307,7 @@ def main(
     from testbed.data.locate import data_roots
     from testbed.data.writing import writing_to
     from testbed.engine.bundles import bundles_of
-    from testbed.engine.plan import make_plan
+    from testbed.engine.shards import Shard
     from testbed.entries.other_input import named
     from testbed.entries.registry import load_registry
     from testbed.options import RunOptions
@@ -287,6 +317,7 @@ def main(
         if no_db and given is not None:
             raise click.UsageError(f"expected --{name} or --no-db, got both")
     use_ray = _ray_use(ray, ray_gpu_share, gpus)
+    share = Shard.read(shard) if shard is not None else None
     entries = load_registry(registry)
     for line in entries.problems():
         say(f"registry: {line}", err=True)
@@ -295,6 +326,9 @@ def main(
     # Wrong names are told before a database is made.
     entries.expand_models(models)
     entries.expand_eval_settings(eval_settings)
+    if submit is not None:
+        _submit(submit, submit_to, submit_option, db, dry_run, refused=[shard, no_db, logdir])
+        return
     with _store(db, no_db, dry_run) as store:
         run = RunOptions(
             data_roots=tuple(str(r) for r in data_roots(data_root)),
@@ -305,7 +339,9 @@ def main(
             **options,
         )
         if dry_run:
-            plan = make_plan(entries, store, models, eval_settings, run, overwrite)
+            from testbed.engine.run import planned
+
+            plan = planned(entries, store, models, eval_settings, run, overwrite, shard=share)
             place = disk_of(database_place(db)[1])
             print_plan(plan, store, bundles_of(plan, entries, run), run, place, full)
             return
@@ -326,6 +362,7 @@ def main(
             devices=chosen_devices(gpus) if gpus else None,
             ray=use_ray,
             overwrite=overwrite,
+            shard=share,
             log=logdir / _LOG if logdir else None if no_db else store.folder / _LOG,
         )
         print_report(report, store, run, stored=not no_db, full=full)
@@ -344,6 +381,17 @@ def _ray_use(address: str | None, gpu_share: float | None, gpus: tuple[str, ...]
     if any(word != "cpu" for word in gpus):
         raise click.UsageError("--gpus with --ray: expected cpu; Ray chooses the GPUs, so leave --gpus out to take all")
     return RayUse(address, 1.0 if gpu_share is None else gpu_share)
+
+
+def _submit(
+    count: int, cluster: str, options: tuple[str, ...], db: str | None, dry_run: bool, *, refused: list[Any]
+) -> None:
+    from testbed.commands.submitting import submit
+
+    for name, given in zip(("--shard", "--no-db", "--logdir"), refused, strict=True):
+        if given:
+            raise click.UsageError(f"expected --submit or {name}, got both")
+    submit(count, cluster, options, db, dry_run)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from testbed.options import AUTO
 
 _MOST_FILES = 4  # named in one message
 CONSOLE = "testbed.console"  # in the meta dictionary of click's context: `testbed` was called, not a script
+WORDS = "testbed.words"  # in the same: the words of the command, as they were typed
 CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 _SCRIPT = re.compile(r"(?:python )?(?<![\w/.-])(?:plotting/(\w+)|(eval|db|autoeval))\.py\b")
 
@@ -60,6 +61,7 @@ class _TakesManyValues(click.Command):
     context_class = _Context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta.setdefault(WORDS, list(args))
         many = {name for p in self.params if isinstance(p, ManyValues) for name in p.opts}
         spread: list[str] = []
         current: str | None = None

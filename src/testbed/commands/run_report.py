@@ -28,8 +28,11 @@ def print_plan(plan: Plan, store: Store, bundles: Sequence[Bundle], run: RunOpti
     """What would be done with each pair, what cannot be run and why, and what it takes in time and on disk."""
     from testbed.engine.probe_training import untrained
 
-    for note in (*plan.notes, *untrained(plan, Path(run.results_folder))):
+    for note in (*filter(None, [plan.share]), *plan.notes, *untrained(plan, Path(run.results_folder))):
         click.echo(note)
+    if not plan.pairs:
+        click.echo("no pairs: there are more shards than pairs, and this one has none")
+        return
     if pairs := [p for p in plan.pairs if full or p.action != "fail"]:
         click.echo(_plan_table(pairs, full))
     for line in _bundles_in_words(bundles):
@@ -160,10 +163,14 @@ def print_report(report: Report, store: Store, run: RunOptions, stored: bool, fu
         click.echo("\nStopped. What is finished is kept; the same command goes on from there.", err=True)
     elif report.interrupted:
         click.echo("\nStopped. With --no-db nothing is kept: the same command begins anew.", err=True)
+    elif not plan.pairs:
+        click.echo("\nNothing to do: there are more shards than pairs, and this one has none.")
     elif not report.worked:
         click.echo(f"\nNothing to do: all {len(plan.pairs)} pairs are stored (--overwrite runs them again).")
     if run.variant and rows:
         click.echo(f"\nThese results are kept apart as '{run.variant}'.")
+    if plan.share and report.worked:
+        click.echo(f"\nThis was {plan.share}.")
     if stored:
         click.echo(f"\nResults are in {store.where.removeprefix('database ')}")
 

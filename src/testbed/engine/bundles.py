@@ -29,6 +29,11 @@ class Bundle:
     def models(self) -> frozenset[str]:
         return frozenset(pair.model.name for pair in self.pairs)
 
+    @property
+    def later(self) -> bool:
+        """Whether it is of another shard."""
+        return self.pairs[0].later
+
 
 def batch_size_of(pair: Pair, registry: Registry, options: RunOptions) -> int:
     return options.batch_of(pair.model.batch_size_for(registry.runnable(pair.setting.name)))
@@ -38,17 +43,20 @@ def bundles_of(plan: Plan, registry: Registry, options: RunOptions, devices: int
     """The pairs to run, in bundles that are prepared together, in the order of the plan.
 
     A bundle has no more models than there are for each device, unless a device holds more at once: otherwise each of
-    many devices would load all models of the run for every chunk.
+    many devices would load all models of the run for every chunk. How many devices there will be is not known where
+    other runs help, and of a pool whose workers are still to come.
     """
     to_run = plan.having("run")
-    most = max(_LOADED, math.ceil(len({pair.model.name for pair in to_run}) / max(devices, 1)))
+    known = devices > 0 and not plan.shared
+    most = max(_LOADED, math.ceil(len({pair.model.name for pair in to_run}) / devices)) if known else _LOADED
     settings = {name: registry.runnable(name) for name in {pair.setting.name for pair in to_run}}
     transforms, bundles = _Distinct(), list[_Growing]()
-    open_for: dict[tuple[str, int], list[_Growing]] = {}  # by setting and transforms
+    open_for: dict[tuple[str, int, bool], list[_Growing]] = {}  # by setting, transforms, and whose share it is
     for pair in to_run:
         setting = settings[pair.setting.name]
         size = options.batch_of(pair.model.batch_size_for(setting))
-        alike = open_for.setdefault((setting.name, transforms.number_of(setting.transforms_for(pair.model))), [])
+        preparation = transforms.number_of(setting.transforms_for(pair.model))
+        alike = open_for.setdefault((setting.name, preparation, pair.later), [])
         bundle = next((b for b in alike if len(b.pairs) < most and _parts_of_one({size, *b.sizes})), None)
         if bundle is None:
             bundle = _Growing()

@@ -23,6 +23,7 @@ from testbed.store.names import throughputs
 
 _TRIES = 3  # how often a chunk may take its worker down with it
 _WAIT_S = 1.0
+_WAIT_EACH_S, _LONGEST_WAIT_S = 0.1, 30.0  # for each pair of another run: hundreds of runs ask one database
 
 
 @dataclass
@@ -50,12 +51,11 @@ class Dispatcher:
         speeds = throughputs(recorder.store)  # images per second
         self._waiting = Waiting(bundles, {model: 1 / speed for model, speed in speeds.items() if speed})
         self._heard: deque[Told] = deque()  # what the workers have told and was not handled yet
-        self._newest = recorder.store.newest_evaluation()  # what is newer than this was not known to the plan
         self._watch = Watch(recorder.options.timeout)
         self._underway: dict[int, _Underway] = {}
         self._whole: deque[_Underway] = deque()  # all their chunks are recorded: to be joined and measured
         self._broken_models: dict[str, str] = {}  # could not be loaded: their further pairs fail without a try
-        self._endings = Endings(plan, recorder, report)
+        self._endings = Endings(plan, recorder, report, overwrite)
         self.outcome = self._endings.outcome
 
     def run(self) -> Outcome:
@@ -126,8 +126,7 @@ class Dispatcher:
                 self._endings.fail(pair, self._broken_models[pair.model.name])
                 continue
             before = self._recorder.completed_id(pair)
-            if before is not None and before > self._newest:
-                self._endings.completed(pair)
+            if self._endings.ended_elsewhere(pair, before):
                 continue
             try:
                 taken += self._take(pair, before)
@@ -291,6 +290,8 @@ class Dispatcher:
             if self._recorder.completed_id(pair) not in (None, busy.before):
                 self._endings.completed(pair)
                 continue
+            if self._endings.failed_elsewhere(pair):
+                continue
             try:
                 if pair.action == "derive":
                     self._endings.make_derived(pair)
@@ -298,8 +299,9 @@ class Dispatcher:
                     self._waiting.add(Bundle((pair,), self._recorder.batch_size(pair)), taken)
             except Busy:
                 self._endings.busy.append(busy)
-        if self._endings.busy:
-            time.sleep(_WAIT_S)
+        self._endings.tell_of_waiting()
+        if n := len(self._endings.busy):
+            time.sleep(min(max(_WAIT_S, _WAIT_EACH_S * n), _LONGEST_WAIT_S))
 
 
 def _end_of_process(exit_code: int | None) -> str:

@@ -10,6 +10,8 @@ from testbed.engine.recording import Recorder
 from testbed.errors import in_words
 from testbed.store.database import Busy
 
+_WAITING = "nothing is left to begin"
+
 
 @dataclass(frozen=True)
 class BusyPair:
@@ -31,10 +33,13 @@ class Outcome:
 class Endings:
     """Notes what became of each pair, tells the user, and makes what is derived from it."""
 
-    def __init__(self, plan: Plan, recorder: Recorder, report: ProgressReport) -> None:
+    def __init__(self, plan: Plan, recorder: Recorder, report: ProgressReport, overwrite: bool = False) -> None:
         self._plan = plan
         self._recorder = recorder
         self._report = report
+        self._overwrite = overwrite
+        self._newest = recorder.store.newest_evaluation()  # what is newer than this was not known to the plan
+        self._told: set[str] = set()  # what the user knows of other runs
         self._made: set[int] = set()  # pairs that this run has brought to their end, by identity
         self.busy: list[BusyPair] = []  # another run on the same database is at them
         self.outcome = Outcome()
@@ -53,13 +58,46 @@ class Endings:
         self._report.finished(pair)
         self._derive_children(pair)
 
+    # ---- pairs of other runs -----------------------------------------------------------------------------
+
     def wait_for(self, pair: Pair, before: int | None, busy: Busy) -> None:
-        self._report.note(f"{pair.label}: {busy}; waiting for it")
+        if not pair.later and str(busy) not in self._told:  # one line for each other run, whatever it is at
+            self._told.add(str(busy))
+            self._report.note(f"{pair.label}: {busy}; waiting for it")
         self.busy.append(BusyPair(pair, before))
+
+    def ended_elsewhere(self, pair: Pair, before: int | None) -> bool:
+        """Whether another run has brought a pair to its end that this one is about to begin.
+
+        `before` is the completed evaluation that stands now.
+        """
+        # The plan knew of none: it was begun before this run, or after, and has been completed since.
+        if before is not None and (before > self._newest or not self._overwrite):
+            self.completed(pair)
+            return True
+        return self.failed_elsewhere(pair)
+
+    def failed_elsewhere(self, pair: Pair) -> bool:
+        """Whether another shard has failed at a pair of its own since this run began: once is enough."""
+        error = self._recorder.failure(pair, since=self._newest) if pair.later else ""
+        if error:
+            self.failed(pair, error)
+        return bool(error)
+
+    def tell_of_waiting(self) -> None:
+        if len(self.busy) > 1 and _WAITING not in self._told:
+            self._told.add(_WAITING)
+            self._report.note(f"{_WAITING}: waiting for {len(self.busy):,} pairs that other runs are at")
 
     # ---- derived pairs -----------------------------------------------------------------------------------
 
     def _derive(self, pair: Pair) -> None:
+        if pair.later:  # for the run whose share it is, unless that has not made it by the end of this one
+            self.busy.append(BusyPair(pair, None))
+            return
+        if not self._overwrite and self._recorder.completed_id(pair) is not None:
+            self.completed(pair)
+            return
         try:
             self.make_derived(pair)
         except Busy as busy:

@@ -29,6 +29,7 @@ class Pair:
     rows: Rows | None = None
     asked: bool = True  # False for one that is run only because a derived one needs it
     follows: bool = False  # whether it is made only because the one whose logits it reads is made again
+    later: bool = False  # another shard's: begun when nothing of the own share is left to begin
     error: str = ""
     warning: str = ""
     data_warning: str = ""  # the part of it that is about the images, and the same for every model
@@ -79,6 +80,8 @@ class Plan:
 
     pairs: list[Pair] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what the user should know before the work begins
+    share: str = ""  # which shard it is the plan of, in words
+    shared: bool = False  # whether other machines may take what is not begun
 
     def having(self, action: str) -> list[Pair]:
         return [p for p in self.pairs if p.action == action]

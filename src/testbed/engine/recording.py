@@ -35,7 +35,7 @@ from testbed.options import RunOptions
 from testbed.store import files
 from testbed.store.database import METRIC, Busy, Chunk, Claim, Store, Work, now
 from testbed.store.evaluation import OWN
-from testbed.store.find import EVERY, find, find_one, numbers
+from testbed.store.find import EVERY, every_evaluation, find, find_one, numbers
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
 from testbed.store.places import publish
 from testbed.store.write import add_eval_setting
@@ -137,9 +137,19 @@ class Recorder:
         does = (
             e.id
             for e in stored
-            if e.id != pair.replaces and e.has_recorded(self.options.arrays, head) and not less_precise(e, self.options)
+            if e.id != pair.replaces
+            and (e.derived_from_id is not None or e.has_recorded(self.options.arrays, head))
+            and not less_precise(e, self.options)
         )
         return next(does, None)
+
+    def failure(self, pair: Pair, since: int) -> str:
+        """Why another run failed at the pair, in an evaluation that was begun after this one; empty where none did."""
+        key = (pair.setting.version, self.options.variant, OWN, "failed")
+        for e in every_evaluation(self.store, pair.stored_model, pair.setting.name):
+            if e.id > since and (e.version, e.variant, e.source, e.status) == key:
+                return e.error or "failed in another run"
+        return ""
 
     def has_chunk(self, evaluation_id: int, start: int) -> bool:
         return start in self._chunks.get(evaluation_id, ())
@@ -270,13 +280,14 @@ class Recorder:
         source = self.registry.eval_setting(str(pair.setting.logits_from))
         parent = find_one(self.store, pair.stored_model, source.name, self.options.variant, source.version, OWN)
         functions = functions_of(self.registry, pair.model, pair.setting.name)
+        # Before it is computed: of several runs at once one derives it.
+        claim = self.store.claim(*self._ids(pair), self.options.variant, Work(n_images=0), resumable=False)
         outputs = derive(outputs_of(self.store, self.registry, parent), pair.setting)
         metrics = measure(pair.setting, pair.model, outputs)
         n = len(outputs)
         warning = None
         if pair.setting.size is not None and self.options.limit is None and pair.setting.size != n:
             warning = f"expected {pair.setting.size} images, found {n}"
-        claim = self.store.claim(*self._ids(pair), self.options.variant, Work(n_images=n), resumable=False)
         inherited = ("weights_sha256", "dataset_fingerprint", "device", "dtype", "seed", "samples_path")
         orphans = self.store.complete(
             claim.evaluation_id,

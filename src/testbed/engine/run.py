@@ -16,6 +16,7 @@ from testbed.engine.pools import InlinePool, Pool, ProcessPool
 from testbed.engine.probe_training import with_heads
 from testbed.engine.progress import Bars, Lines, ProgressReport, Silent
 from testbed.engine.recording import Recorder
+from testbed.engine.shards import Shard, plan_of_shard
 from testbed.engine.stored import Outdated
 from testbed.engine.telling import Told
 from testbed.entries.registry import Registry
@@ -56,20 +57,20 @@ def run_evaluations(
     quiet: bool = False,
     log: Path | None = None,  # lines are added to it
     outdated: Outdated | None = None,  # may find fault with a stored result, which is then made again
+    shard: Shard | None = None,  # only its share is run; on a server that of the others too, once its own is begun
 ) -> Report:
     """Every model on every setting: plan, dispatch, record. Results stand in `store` as soon as each is whole.
 
     `devices` None means all GPUs, or else the CPU; with `ray` those of the machines of a cluster.
     `inline` runs in this process, for entries that exist only here.
-    Lines are added to the file `log`. `outdated` may find fault with a stored result, which is then made again.
     """
     store.keep_logits_under(options.logits)
     plan = with_heads(
-        lambda: make_plan(registry, store, models, eval_settings, options, overwrite, outdated),
+        lambda: planned(registry, store, models, eval_settings, options, overwrite, outdated, shard=shard),
         *(registry, store, options, devices, quiet),
     )
     report = Report(plan, log=log)
-    _tell(() if quiet else (*plan.made_again(), *plan.notes, *plan.warned()))
+    _tell(() if quiet else (*filter(None, [plan.share]), *plan.made_again(), *plan.notes, *plan.warned()))
     store.clear_failures({pair.key for pair in plan.having("done")}, options.variant)
     if len(plan.having("done")) == len(plan.pairs):
         return report
@@ -98,6 +99,25 @@ def _entered(store: Store) -> Iterator[None]:
         yield
     finally:
         store.end_run()
+
+
+def planned(
+    registry: Registry,
+    store: Store,
+    models: Sequence[str],
+    eval_settings: Sequence[str],
+    options: RunOptions,
+    overwrite: bool = False,
+    outdated: Outdated | None = None,
+    *,
+    shard: Shard | None = None,
+) -> Plan:
+    """What a run would do."""
+    plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
+    if shard is not None:
+        plan = plan_of_shard(plan, registry, options.limit, shard, helps=store.on_server)
+    plan.shared = store.on_server
+    return plan
 
 
 def _tell(notes: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ Whatever is asked of it for every chunk takes as long for a thousand devices and
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 
@@ -64,20 +64,25 @@ class Waiting:
         self._near: dict[str, dict[frozenset[str], Line]] = {}  # the same, by each of their models
         self._work_of: dict[int, Work] = {}  # by evaluation
         self._seconds = 0.0  # of all lines
+        self._later = [bundle for bundle in bundles if bundle.later]  # in no line while there is anything of the own
+        self._line_up(bundle for bundle in bundles if not bundle.later)
+
+    def _line_up(self, bundles: Iterable[Bundle]) -> None:
         for bundle in bundles:
             line = self._line(bundle.models)
             line.bundles.append(bundle)
-            line.images += bundle.images
-        for line in self._lines.values():
-            self._changed(line)
+            self._changed(line, bundle.images)
 
     def __bool__(self) -> bool:
-        return bool(self._left)
+        return bool(self._left or self._later)
 
     # ---- choosing ----------------------------------------------------------------------------------------
 
     def line_for(self, at_hand: frozenset[str], members: Sequence[Member]) -> Line | None:
         """Where a worker goes on: with models it has at hand, else where most time is left for each worker there."""
+        if not self._left:
+            self._line_up(self._later)
+            self._later = []
         if at_hand in self._left:
             return self._left[at_hand]
         near = [line for model in at_hand for line in self._near.get(model, {}).values()]

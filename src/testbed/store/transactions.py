@@ -35,6 +35,11 @@ class Database:
         self.patience_s = 0.0  # how long to wait for a database that is away or held
         self.tell: Callable[[str], None] = lambda text: None  # told when it waits
 
+    @property
+    def on_server(self) -> bool:
+        """Whether many machines may write to it at once; a database in a file is for those of one machine."""
+        return self.engine.dialect.name != "sqlite"
+
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         try:
