@@ -17,7 +17,7 @@ from testbed.engine.pools import Died, Member, Pool
 from testbed.engine.progress import ProgressReport
 from testbed.engine.recording import Begun, Recorder
 from testbed.engine.watching import Watch
-from testbed.errors import StoreError, in_words
+from testbed.errors import StoreError, disk_is_full, in_words
 from testbed.store.database import Busy
 
 _TRIES = 3  # how often a chunk may take its worker down with it
@@ -113,6 +113,10 @@ class Dispatcher:
             self._run()
         except KeyboardInterrupt:
             self._keep_finished()
+            raise
+        except OSError as error:
+            if disk_is_full(error):
+                raise _no_room(in_words(error)) from error
             raise
         return self.outcome
 
@@ -279,7 +283,7 @@ class Dispatcher:
 
     def _chunk_failed(self, event: ChunkFailed) -> None:
         if event.scope == "run":
-            raise StoreError(f"{event.error}; what is finished is kept: make room and run the same command again")
+            raise _no_room(event.error)
         underway = self._underway.get(event.share.evaluation_id)
         if underway is not None:
             self._fail_begun(underway, event.error, event.details)
@@ -334,6 +338,8 @@ class Dispatcher:
             self._lose(underway, busy)
             return
         except Exception as error:  # metrics functions are the users' own code
+            if disk_is_full(error):  # no fault of this pair
+                raise
             self._fail_begun(underway, in_words(error))
             return
         self.outcome.completed.append(pair)
@@ -438,6 +444,10 @@ def _segments(taken: Sequence[Begun]) -> Iterator[tuple[int, int, tuple[Share, .
         inside = (begun for begun in taken if any(first <= start and stop <= end for first, end in begun.gaps))
         if shares := tuple(begun.share for begun in inside):
             yield start, stop, shares
+
+
+def _no_room(error: str) -> StoreError:
+    return StoreError(f"{error}; what is finished is kept: make room and run the same command again")
 
 
 def _end_of_process(exit_code: int | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from testbed.engine.preparing import LocalPreparer, Preparer, Tally
 from testbed.engine.shared_preparing import PreparingFailed
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.registry import Registry
-from testbed.errors import DataError, ModelError, TestbedError
+from testbed.errors import DataError, ModelError, TestbedError, disk_is_full
 from testbed.models.classifier import LoadedModel
 from testbed.options import RunOptions
 from testbed.store.files import write_part
@@ -133,9 +132,8 @@ class _Failures:
         elif isinstance(error, PreparingFailed):
             self._tell(ChunkFailed(self._task, share, scope, str(error), error.details))
         else:
-            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
             text, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
-            self._tell(ChunkFailed(self._task, share, "run" if full else scope, text, trace))
+            self._tell(ChunkFailed(self._task, share, "run" if disk_is_full(error) else scope, text, trace))
 
 
 def _placed(array: np.ndarray, rows: Rows, chunk: Rows) -> np.ndarray:

@@ -17,7 +17,7 @@ from testbed.data.writing import this_machine
 from testbed.errors import StoreError
 from testbed.store import leases, schema
 from testbed.store.masking import MASK, masked, masked_command
-from testbed.store.transactions import Database, ServerAway, repeated
+from testbed.store.transactions import Database, repeated
 
 SERVER_PATIENCE_S = 300.0  # how long a run waits for a server that is away, or a file that others hold
 
@@ -83,7 +83,8 @@ class Runs(Database):
             leases.renew(connection, str(self.run_id))
 
     def end_run(self) -> None:
-        with suppress(ServerAway), self.writing() as connection:  # a run that no longer tells that it lives has ended
+        # Away, held or full: a run that no longer tells that it lives has ended all the same.
+        with suppress(StoreError), self.writing() as connection:
             update = schema.runs.update().where(schema.runs.c.id == self.run_id)
             connection.execute(update.values(ended_at=now()))
 
