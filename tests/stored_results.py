@@ -91,6 +91,12 @@ def add(
     return held.evaluation_id
 
 
+def bury_runs(store: Store) -> None:
+    """As if the processes of all runs were gone, which in a test is its own."""
+    with store.writing() as connection:
+        connection.execute(schema.runs.update().values(heartbeat_at=0.0))
+
+
 def add_published(store: Store, model: str, setting: str, value: float) -> None:
     """A number from a paper: version 0, no logits."""
     ids = dict(model_id=store.ensure_model(model), eval_setting_id=store.ensure_eval_setting(setting, 0))

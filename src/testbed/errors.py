@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable
 
@@ -81,6 +82,11 @@ def counted(n: int, noun: str) -> str:
 def in_words(error: BaseException) -> str:
     """An error in one line. The type is added unless it is a TestbedError, whose message is complete."""
     return str(error) if isinstance(error, TestbedError) else f"{type(error).__name__}: {error}"
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether nothing more can be written, now or by any other pair of a run."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def cause_of(error: str) -> str:

@@ -12,10 +12,10 @@ import pytest
 
 import tiny
 from faults.running import LIMIT_S, parts, wait_until
-from stored_results import completed, evaluations
+from stored_results import bury_runs, completed, evaluations
 from testbed.engine.progress import Silent
 from testbed.errors import StoreError
-from testbed.store import opening, runs, schema
+from testbed.store import opening, runs
 from testbed.store.opening import open_store
 
 
@@ -71,8 +71,7 @@ def test_when_patience_ends_the_run_does_in_one_line_and_goes_on_later(tmp_path,
         with pytest.raises(StoreError, match="cannot be written: database is locked"):
             at_work.result(LIMIT_S)
     assert [e.status for e in evaluations(store)] == ["running"]
-    with store.writing() as connection:  # its process would be gone; here it is that of the test
-        connection.execute(schema.runs.update().values(heartbeat_at=0.0))
+    bury_runs(store)
     report, store = tiny.run(tmp_path, ["tiny_slow"], ["tiny"], chunk_size=16)
     assert not report.failed
     again = {(c["start"], c["seconds"]) for c in store.chunk_facts(completed(store, "tiny_slow", "tiny").id)}

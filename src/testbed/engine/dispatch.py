@@ -17,7 +17,7 @@ from testbed.engine.progress import ProgressReport
 from testbed.engine.recording import Begun, Recorder
 from testbed.engine.watching import Watch
 from testbed.engine.work import Waiting
-from testbed.errors import StoreError, in_words
+from testbed.errors import StoreError, disk_is_full, in_words
 from testbed.store.database import Busy, TakenOver
 from testbed.store.names import throughputs
 
@@ -64,6 +64,10 @@ class Dispatcher:
             self._run()
         except KeyboardInterrupt:
             self._keep_finished()
+            raise
+        except OSError as error:
+            if disk_is_full(error):
+                raise _no_room(in_words(error)) from error
             raise
         return self.outcome
 
@@ -202,7 +206,7 @@ class Dispatcher:
 
     def _chunk_failed(self, event: ChunkFailed) -> None:
         if event.scope == "run":
-            raise StoreError(f"{event.error}; what is finished is kept: make room and run the same command again")
+            raise _no_room(event.error)
         underway = self._underway.get(event.share.evaluation_id)
         if underway is not None:
             self._fail_begun(underway, event.error, event.details)
@@ -257,6 +261,8 @@ class Dispatcher:
             self._lose(underway, busy)
             return
         except Exception as error:  # metrics functions are the users' own code
+            if disk_is_full(error):  # no fault of this pair
+                raise
             self._fail_begun(underway, in_words(error))
             return
         self._endings.completed(pair)
@@ -302,6 +308,10 @@ class Dispatcher:
         self._endings.tell_of_waiting()
         if n := len(self._endings.busy):
             time.sleep(min(max(_WAIT_S, _WAIT_EACH_S * n), _LONGEST_WAIT_S))
+
+
+def _no_room(error: str) -> StoreError:
+    return StoreError(f"{error}; what is finished is kept: make room and run the same command again")
 
 
 def _end_of_process(exit_code: int | None) -> str:

@@ -250,7 +250,10 @@ def within_memory(run: Callable[[Batch], T], batch: Batch, halved: Callable[[int
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    # The words of torch's allocator for the CPU, on Linux and elsewhere.
+    return any(words in str(error) for words in ("can't allocate memory", "not enough memory"))
 
 
 def _random(setting: EvalSetting, batch: Batch, device: torch.device, options: RunOptions) -> BatchRandom:

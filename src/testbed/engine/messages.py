@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import traceback
 from dataclasses import dataclass, replace
 from typing import Any
 
-from testbed.errors import TestbedError, in_words
+from testbed.errors import TestbedError, disk_is_full, in_words
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,8 @@ class ChunkFailed:
     def of(cls, task: Task, share: Share, error: BaseException, scope: str = "pair") -> ChunkFailed:
         if isinstance(error, TestbedError):
             return cls(task, share, scope, str(error))
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         trace = "".join(traceback.format_exception(error))
-        return cls(task, share, "run" if full else scope, in_words(error), trace)
+        return cls(task, share, "run" if disk_is_full(error) else scope, in_words(error), trace)
 
 
 @dataclass(frozen=True)

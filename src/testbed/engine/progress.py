@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -106,8 +107,10 @@ class Lines(Silent):
         self._write(text)
 
     def close(self) -> None:
-        if self._log is not None:
-            self._log.close()
+        log, self._log = self._log, None
+        if log is not None:
+            with suppress(OSError):  # what could not be written is tried once more
+                log.close()
 
     def _write(self, text: str) -> None:
         self._show(text)
@@ -117,9 +120,15 @@ class Lines(Silent):
         print(text, file=sys.stderr, flush=True)
 
     def _record(self, text: str) -> None:
-        if self._log is not None:
+        if self._log is None:
+            return
+        try:
             self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
             self._log.flush()
+        except OSError as error:
+            name = self._log.name
+            Lines.close(self)
+            self._show(f"{name} cannot be written: {error.strerror or error}; going on without it")
 
 
 class Bars(Lines):

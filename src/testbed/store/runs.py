@@ -17,7 +17,7 @@ from testbed.data.writing import this_machine
 from testbed.errors import StoreError
 from testbed.store import leases, schema
 from testbed.store.masking import MASK, masked, masked_command
-from testbed.store.transactions import Database, ServerAway, repeated
+from testbed.store.transactions import Database, repeated
 
 SERVER_PATIENCE_S = 300.0  # how long a run waits for a server that is away, or a file that others hold
 
@@ -92,7 +92,8 @@ class Runs(Database):
     def end_run(self) -> None:
         # What its devices were at is of no use any more, and runs are kept for ever.
         told = {name: value for name, value in self._progress().items() if name != "devices"}
-        with suppress(ServerAway), self.writing() as connection:  # a run that no longer tells that it lives has ended
+        # Away, held or full: a run that no longer tells that it lives has ended all the same.
+        with suppress(StoreError), self.writing() as connection:
             leases.renew(connection, str(self.run_id), ended_at=now(), progress=told or None)
 
     @repeated

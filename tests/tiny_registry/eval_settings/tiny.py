@@ -42,6 +42,14 @@ def _hangs_once(image, rng):
     return _noise(image, rng)
 
 
+def _hungry_once(image, rng):
+    marker = Path(os.environ["TINY_MARKER"])
+    if not marker.exists():
+        marker.touch()
+        np.ones(2**50)
+    return _noise(image, rng)
+
+
 def _always_deadly(image):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -84,6 +92,7 @@ for _setting in (
     EvalSetting(name="tiny.noise", dataset=_TINY, perturbation_fn_cpu=_noise, size=200),
     EvalSetting(name="picture-deadly", dataset=_TINY, perturbation_fn_cpu=_deadly_once, noise_from="tiny.noise"),
     EvalSetting(name="picture-hangs", dataset=_TINY, perturbation_fn_cpu=_hangs_once, noise_from="tiny.noise"),
+    EvalSetting(name="picture-hungry", dataset=_TINY, perturbation_fn_cpu=_hungry_once, noise_from="tiny.noise"),
     EvalSetting(name="picture-always-deadly", dataset=_TINY, perturbation_fn_cpu=_always_deadly),
     EvalSetting(name="picture-raises", dataset=_TINY, perturbation_fn_cpu=_raises),
     EvalSetting(name="tiny.noise-some", logits_from="tiny.noise", idx_subsample_list=(7, 3, 3, 11)),

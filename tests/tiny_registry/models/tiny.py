@@ -68,6 +68,18 @@ def _greedy(images, model):
 _add("tiny_greedy", classify=_greedy)
 
 
+def _hungry(images, model):
+    """Asks for more than there is, as torch on a CPU is asked by a batch that is too large."""
+    import torch
+
+    if len(images) > 4:
+        torch.empty(2**50)
+    return model(images)
+
+
+_add("tiny_hungry", classify=_hungry)
+
+
 def _slow(images, model):
     time.sleep(0.05)
     return model(images)
