@@ -95,7 +95,9 @@ def _tell(notes: Iterable[str]) -> None:
 def _pool(
     plan: Plan, registry: Registry, options: RunOptions, devices: Sequence[str] | None, inline: bool
 ) -> ProcessPool | InlinePool:
-    from testbed.engine.devices import chosen_devices, threads_per_worker  # torch counts the GPUs
+    import scipy.special  # noqa: F401  (the server is importing torch still; intervals will need it)
+
+    from testbed.engine.devices import chosen_devices, threads_per_worker
 
     if devices is None:
         devices = chosen_devices() if plan.having("run") else ["cpu"]
