@@ -1,7 +1,7 @@
 """Starting the processes of a run, and what each asks of the system for itself.
 
-All are forked from one server that has imported torch (`ancestor.py`) and has never touched a GPU: a process is there in
-a tenth of a second, where a fresh interpreter takes some seconds to import torch.
+All are forked from one server that has imported torch (`ancestor.py`) and has never touched a GPU: a process is there
+in a tenth of a second, where a fresh interpreter takes some seconds to import torch.
 """
 
 from __future__ import annotations
