@@ -25,7 +25,7 @@ from testbed.options import RunOptions
 from testbed.perturb.seeding import BatchRandom, image_generator
 
 _PIXELS_AT_ONCE = 65_536  # what a perturbation of batches gets in one call: more falls out of a core's own cache
-_PIXELS_OF_A_SLICE = 800_000  # what is prepared in one go: handing over less costs more than it gains
+_PIXELS_OF_A_SLICE = 16 * 224 * 224  # what is prepared in one go: handing over less costs more than it gains
 _LEAST_OF_A_SLICE = 8
 _OVERSHOOT = 0.2  # of values in [0, 1] after a bicubic or Lanczos resize
 
