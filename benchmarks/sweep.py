@@ -52,11 +52,11 @@ for name in {names!r}:
 
 
 def network(name: str):
+    if name.startswith("cheap"):
+        return lambda images: images[:, :, 0, 0].repeat(1, 2)[:, :4]
     import timm
     import torch
 
-    if name.startswith("cheap"):
-        return lambda images: images[:, :, 0, 0].repeat(1, 2)[:, :4]
     torch.manual_seed(0)
     return timm.create_model(name, num_classes=4).eval()
 

@@ -392,7 +392,8 @@ def keep_default_entries() -> None:
 
 def _stamp_of(folder: Path) -> object:
     """Names, sizes and times of all files: whoever edits one between two runs in a notebook sees the change."""
-    return sorted((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file())
+    files = (p for p in folder.rglob("*") if p.is_file() and p.parent.name != "__pycache__")
+    return sorted((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files)
 
 
 def load_registry(extra: Sequence[str] = (), parts: Sequence[str] = PARTS) -> Registry:
