@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,16 +46,47 @@ def registry(folder: Path, **files: str) -> Path:
     return target
 
 
-def evaluate(db: Path, registry_folder: Path, *words: str) -> float:
-    """Seconds that eval.py takes."""
-    command = [sys.executable, str(ROOT / "eval.py"), *words, "--registry", str(registry_folder), "--db", str(db)]
+class Taken(NamedTuple):
+    """What a command took. On a machine with other work processor time says more, as far as caches allow."""
+
+    seconds: float
+    processor_s: float  # of all its processes
+
+
+def measured(command: Sequence[str]) -> Taken:
+    """A command until its output ends, and the processor time of everything it has started."""
     environment = {**os.environ, "TESTBED_FROST": os.environ.get("TESTBED_FROST", str(SHARED / "frost"))}
-    began = time.perf_counter()
+    adopt_orphans = (
+        36  # PR_SET_CHILD_SUBREAPER: who outlives its parent becomes a child of this process, and is counted
+    )
+    ctypes.CDLL(None).prctl(adopt_orphans, 1, 0, 0, 0)
+    before, began = os.times(), time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     taken = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
-    return taken
+    try:
+        while True:
+            os.wait()
+    except ChildProcessError:
+        after = os.times()
+    return Taken(taken, sum(after[2:4]) - sum(before[2:4]))
+
+
+def evaluated(db: Path, registry_folder: Path, *words: str) -> Taken:
+    """What eval.py takes."""
+    entries = ["--registry", str(registry_folder), "--db", str(db)]
+    return measured([sys.executable, str(ROOT / "eval.py"), *words, *entries])
+
+
+def evaluate(db: Path, registry_folder: Path, *words: str) -> float:
+    """Seconds that eval.py takes."""
+    return evaluated(db, registry_folder, *words).seconds
+
+
+def processor_s(pid: int) -> float:
+    """What a process has computed so far."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def stored(db: Path, column: str = "seconds") -> dict[tuple[str, str], float]:

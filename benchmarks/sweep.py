@@ -1,24 +1,23 @@
 """A sweep of models over settings: eval.py, a plain loop, and the forward passes alone, in turns in one run.
 
-    python benchmarks/sweep.py [--models tiny|cheap|real] [--images 1000] [--rounds 1] [--gpus 0 1]
+    python benchmarks/sweep.py [--models tiny|cheap|real] [--images 1000] [--rounds 1] [--gpus 0 1] [--least]
 
 The plain loop is what one writes first: for every pair build the model, ImageFolder and DataLoader with two processes
 (the corruption is part of the transform), forward passes, accuracy. The forward passes alone run on tensors in memory,
 in as many processes as eval.py has workers. `cheap` models cost nothing; `real` are EfficientNet-Lite0/1/2 and
-MobileNetV2. `--gpus` names the devices, two CPU workers otherwise.
+MobileNetV2. `--gpus` names the devices, two CPU workers otherwise. Beside the time there is the processor time of all
+processes of each side, which says more where the machine has other work. `--least` adds a run on 8 photographs.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from common import CHEAP, CORRUPTED, evaluate, photographs, registry
+from common import CHEAP, CORRUPTED, Taken, evaluated, measured, photographs, registry
 
 SETTINGS = ("clean", "gaussian_noise", "defocus_blur")
 SEVERITY = 3
@@ -53,11 +52,11 @@ for name in {names!r}:
 
 
 def network(name: str):
+    if name.startswith("cheap"):
+        return lambda images: images[:, :, 0, 0].repeat(1, 2)[:, :4]
     import timm
     import torch
 
-    if name.startswith("cheap"):
-        return lambda images: images[:, :, 0, 0].repeat(1, 2)[:, :4]
     torch.manual_seed(0)
     return timm.create_model(name, num_classes=4).eval()
 
@@ -107,16 +106,14 @@ def forward_alone(names: list[str], images: int, device: str, threads: int) -> N
                 model((batch[: min(BATCH, images * len(SETTINGS) - first)] - 0.5) / 0.5)
 
 
-def timed_forward(names: list[str], images: int, devices: list[str]) -> float:
-    context = multiprocessing.get_context("spawn")
+def forward_in_processes(names: list[str], images: int, devices: list[str]) -> None:
+    """In a fresh process for each device."""
     share = -(-images // len(devices))
-    began = time.perf_counter()
-    processes = [context.Process(target=forward_alone, args=(names, share, d, 1)) for d in devices]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return time.perf_counter() - began
+    code = "import sys, sweep; sweep.forward_alone(sys.argv[4:], int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))"
+    commands = [[sys.executable, "-c", code, str(share), device, "1", *names] for device in devices]
+    processes = [subprocess.Popen(command, cwd=Path(__file__).parent) for command in commands]
+    if any(process.wait() for process in processes):
+        raise SystemExit("forward passes failed")
 
 
 def main() -> None:
@@ -125,6 +122,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--gpus", nargs="*", default=["cpu", "cpu"])
+    parser.add_argument("--least", action="store_true", help="also eval.py on 8 photographs: starting up")
+    parser.add_argument("--forward-alone", type=int, nargs="?", metavar="IMAGES", help=argparse.SUPPRESS)
     parser.add_argument("--plain-loop", nargs=2, metavar=("FOLDER", "DEVICE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = {"tiny": TINY, "real": REAL, "cheap": tuple(f"cheap_{i}" for i in range(4))}[options.models]
@@ -132,26 +131,43 @@ def main() -> None:
     if options.plain_loop:
         plain_loop(options.plain_loop[0], list(names), options.plain_loop[1])
         return
+    if options.forward_alone:
+        forward_in_processes(list(names), options.forward_alone, devices)
+        return
     models = CHEAP.format(count=4) if options.models == "cheap" else NETWORKS.format(names=names)
+    taken: dict[str, list[Taken]] = {}
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        pictures = str(photographs(folder, options.images))
-        corrupted = CORRUPTED.format(folder=pictures, names=SETTINGS[1:], severity=SEVERITY)
-        entries = registry(folder, models=models, eval_settings=corrupted)
-        words = ["--models", *names, "--eval-settings", *SETTINGS, "--gpus", *options.gpus]
-        words += ["--threads", "1"] if options.gpus == ["cpu", "cpu"] else []
-        plain = [sys.executable, __file__, "--models", options.models, "--plain-loop", pictures, devices[0]]
-        taken: dict[str, list[float]] = {"eval.py": [], "plain loop": [], "forward alone": []}
-        for turn in range(options.rounds):
-            taken["eval.py"].append(evaluate(folder / str(turn) / "results.db", entries, *words))
-            began = time.perf_counter()
-            subprocess.run(plain, check=True, capture_output=True)
-            taken["plain loop"].append(time.perf_counter() - began)
-            taken["forward alone"].append(timed_forward(list(names), options.images, devices))
-    ours = min(taken["eval.py"])
-    print(f"{len(names)} {options.models} models x {len(SETTINGS)} settings, {options.images} photographs, cold")
-    for what, seconds in taken.items():
-        print(f"{what:16}{min(seconds):8.1f} s{min(seconds) / ours:8.2f} x eval.py")
+        for count in (options.images, *([8] if options.least else [])):
+            folder = Path(place) / str(count)
+            folder.mkdir()
+            pictures = str(photographs(folder, count))
+            corrupted = CORRUPTED.format(folder=pictures, names=SETTINGS[1:], severity=SEVERITY)
+            entries = registry(folder, models=models, eval_settings=corrupted)
+            words = ["--models", *names, "--eval-settings", *SETTINGS, "--gpus", *options.gpus]
+            words += ["--threads", "1"] if options.gpus == ["cpu", "cpu"] else []
+            me = [sys.executable, __file__, "--models", options.models, "--gpus", *options.gpus]
+            for turn in range(options.rounds):
+                which = "eval.py" if count == options.images else f"{count} photographs"
+                taken.setdefault(which, []).append(evaluated(folder / str(turn) / "results.db", entries, *words))
+                if count == options.images:
+                    plain = measured([*me, "--plain-loop", pictures, devices[0]])
+                    taken.setdefault("plain loop", []).append(plain)
+                    forward = measured([*me, "--forward-alone", str(count)])
+                    taken.setdefault("forward alone", []).append(forward)
+    report(
+        f"{len(names)} {options.models} models x {len(SETTINGS)} settings, {options.images} photographs, cold", taken
+    )
+
+
+def report(title: str, taken: dict[str, list[Taken]]) -> None:
+    """The least of every side, and its ratio to that of eval.py."""
+    least = {what: Taken(*map(min, zip(*rounds, strict=True))) for what, rounds in taken.items()}
+    ours = least["eval.py"]
+    print(title)
+    print(f"{'':16}{'time':>10}{'':>18}{'processor time':>18}")
+    for what, (seconds, processor_s) in least.items():
+        ratio, by_processor = seconds / ours.seconds, processor_s / ours.processor_s
+        print(f"{what:16}{seconds:8.1f} s{ratio:8.2f} x eval.py{processor_s:8.1f} s{by_processor:8.2f} x eval.py")
 
 
 if __name__ == "__main__":

@@ -79,6 +79,9 @@ class _PublicModule(ModuleType):
         return import_module(_PUBLIC_MODULES[self.__name__.removeprefix("testbed.")])
 
     def __getattr__(self, name: str) -> Any:
+        # `inspect`, which torch uses while it is imported, asks every module there is for its __file__.
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(self._behind(), name)
 
     def __dir__(self) -> list[str]:

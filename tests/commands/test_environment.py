@@ -57,7 +57,7 @@ def test_a_torch_that_cannot_be_loaded_is_told_in_one_line(told, monkeypatch):
     def fails():
         raise OSError("libcudart.so.12: cannot open shared object file:\nNo such file or directory")
 
-    monkeypatch.setattr("testbed.engine.devices._gpu_count", fails)
+    monkeypatch.setattr("testbed.engine.devices.gpu_count", fails)
     rows, _ = told()
     expected = "OSError: libcudart.so.12: cannot open shared object file: No such file or directory"
     assert ("device problem", expected) in rows

@@ -93,6 +93,17 @@ def test_a_network_that_writes_into_its_input_does_not_change_what_the_next_one_
     np.testing.assert_array_equal(np.concatenate(together), predict_all(models[1], setting, OPTIONS).logits)
 
 
+def test_logits_that_lie_in_the_memory_of_the_images_stay_as_they_were(registry):
+    pixels = replace(registry.model("tiny_a"), name="pixels", classify=lambda images, model: images.flatten(1)[:, :10])
+    spoiling = replace(pixels, name="spoiling", classify=lambda images, model: images.zero_().flatten(1)[:, :10])
+    models = [*(LoadedModel(entry, "cpu", OPTIONS) for entry in (pixels, spoiling)), *loaded(registry, "tiny_a")]
+    setting = registry.runnable("tiny.noise")
+    rows = setting.rows(Preparer(OPTIONS).samples(setting))
+    together = [o for o in predict(models, setting, rows, OPTIONS) if o.model == "pixels"]
+    alone = predict_all(models[0], setting, OPTIONS)
+    np.testing.assert_array_equal(np.concatenate([o.logits for o in together]), alone.logits)
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -395,3 +395,18 @@ def test_group_may_have_an_aggregate_which_goes_with_its_file(folder):
         "group 'part': aggregate must be a function, and the group one of eval settings"
     )
     assert "late.py" in broken
+
+
+def test_entries_that_are_kept_are_loaded_again_when_a_file_has_changed(tmp_path, monkeypatch):
+    folder = write(tmp_path, "models/m.py", 'model("before")').parents[1]
+    monkeypatch.setattr(registry, "default_folder", lambda: folder)
+    monkeypatch.setattr(registry, "_kept", {})
+    registry.keep_default_entries()
+    write(tmp_path, "models/__pycache__/m.pyc", "")  # as Python writes it when it loads a file
+    entries = load_registry()
+    kept = entries.models.entries["before"]
+    entries.models.entries.clear()  # of a copy
+    assert load_registry().models.entries == {"before": kept}
+    assert load_registry().models.entries["before"] is kept
+    write(tmp_path, "models/m.py", 'model("afterwards")')
+    assert list(load_registry().models.entries) == ["afterwards"]

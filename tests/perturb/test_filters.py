@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy import ndimage, stats
+from scipy import fft, ndimage, stats
 
 from testbed.perturb.corruptions import blur, filters
 from testbed.perturb.corruptions.blur import _copied, _mirrored, _steps
@@ -111,6 +111,18 @@ def test_defocus_blur_filters_with_the_disk(radius: float) -> None:
     kernel = blur.disk(radius, 0.5)[None, None]
     expected = ndimage.correlate(images.double().numpy(), kernel, mode="mirror").clip(0, 1)
     np.testing.assert_allclose(found.numpy(), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("taps", [3, 5])
+def test_defocus_kernel_is_softened_as_by_scipy(taps: int) -> None:
+    kernel, soft = noise(17, 21).double().numpy(), np.exp(-((np.arange(taps) - taps // 2) ** 2) / 0.5)
+    expected = ndimage.correlate1d(kernel, soft, axis=0, mode="mirror")
+    assert np.array_equal(blur._softened(kernel, soft), expected)
+
+
+def test_fourier_shapes_are_the_fast_lengths_of_scipy() -> None:
+    lengths = range(1, 700)
+    assert [filters._of_small_primes(n) for n in lengths] == [fft.next_fast_len(n, real=True) for n in lengths]
 
 
 @pytest.mark.parametrize("reach", [1, 2, 4])

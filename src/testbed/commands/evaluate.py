@@ -303,6 +303,10 @@ def main(
     \b
         python eval.py --models resnet50 densenet121 --eval-settings val imagenetv2-matched-frequency --gpus 0 1
     """
+    from testbed.engine.processes import start_server
+
+    if not dry_run:
+        start_server()
     from testbed.commands.run_report import disk_of, print_plan, print_report
     from testbed.data.locate import data_roots
     from testbed.data.writing import writing_to

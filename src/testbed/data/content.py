@@ -24,16 +24,26 @@ def content_of(samples: Samples, rows: Rows) -> str | None:
 
 
 def digest_of(samples: Samples, index: int) -> bytes:
-    """32 bytes that stand for one image: its id and what is stored of it.
+    """32 bytes that stand for one image: its id and what is stored of it."""
+    return digest_with(samples, index, stored_bytes(samples, index))
+
+
+def stored_bytes(samples: Samples, index: int) -> bytes | None:
+    """What is stored of an image; None where it cannot be read."""
+    assert samples.read is not None
+    try:
+        return samples.read(index)
+    except (OSError, ImageError):  # ImageError: of a damaged member of an archive
+        return None
+
+
+def digest_with(samples: Samples, index: int, data: bytes | None) -> bytes:
+    """The digest of an image whose stored bytes are at hand.
 
     An image that cannot be read counts as empty: whether it can be is a matter of its own.
     """
-    assert samples.read is not None
-    try:
-        data = samples.read(index)
-    except (OSError, ImageError):  # ImageError: of a damaged member of an archive
-        data = b""
-    return hashlib.sha256(samples.ids[index].encode("utf-8", "surrogateescape") + b"\0" + data).digest()
+    name = samples.ids[index].encode("utf-8", "surrogateescape")
+    return hashlib.sha256(name + b"\0" + (data or b"")).digest()
 
 
 def sum_of(contents: Iterable[str | None]) -> str | None:

@@ -133,7 +133,7 @@ def _as_in_folders(samples: Samples, form: Form, order_matters: bool) -> Samples
     order = sorted(range(len(ids)), key=ids.__getitem__)
     if ids == list(samples.ids) and order == list(range(len(ids))):
         return samples
-    load, read = samples.load, samples.read
+    load, read, decode = samples.load, samples.read, samples.decode
     ids = [ids[place] for place in order]
     return replace(
         samples,
@@ -141,6 +141,7 @@ def _as_in_folders(samples: Samples, form: Form, order_matters: bool) -> Samples
         targets=samples.targets[order],
         load=lambda index: load(order[index]),
         read=None if read is None else lambda index: read(order[index]),
+        decode=None if decode is None else lambda index, data: decode(order[index], data),
         fingerprint=fingerprint_of(samples.fingerprint, "\n".join(ids)),
         folders_are_classes=True,
     )

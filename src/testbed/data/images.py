@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -106,8 +107,9 @@ def _eight_bits(image: Any) -> Any:
 
 
 def _is_unsigned(image: Any) -> bool:
-    formats = image.tag_v2.get(_SAMPLE_FORMAT, _UNSIGNED) if image.format == "TIFF" else _UNSIGNED
-    return bool(np.all(np.asarray(formats) == _UNSIGNED))
+    if image.format != "TIFF":
+        return True
+    return bool(np.all(np.asarray(image.tag_v2.get(_SAMPLE_FORMAT, _UNSIGNED)) == _UNSIGNED))
 
 
 def _highest(image: Any) -> int:
@@ -170,7 +172,8 @@ def picture_samples(
         # The times of every file: a picture that was replaced by one of the same size must not come from the cache.
         cache_salt=f"{place}:{fingerprint_of(numbers.tobytes())}",
         newest_ns=int(numbers[:, 1].max(initial=0)),
-        read=lambda index: regular(root / paths[index]).read_bytes(),
+        read=lambda index: regular(os.path.join(root, paths[index])).read_bytes(),
+        decode=lambda index, data: decode_rgb(data, str(root / paths[index])),
         form=f"folder {root}",
         left_out=left_out,
     )
@@ -197,12 +200,14 @@ def packed_samples(
     """
     states = [(str(path.resolve()), *state) for path, state in files.items()]
     place = next(iter(files))
+
+    def where(index: int) -> str:
+        return f"{ids[index]} in {place if len(files) == 1 else place.parent}"
+
     return Samples(
         ids=ids,
         targets=targets,
-        load=lambda index: _decoded(
-            lambda: BytesIO(read(index)), f"{ids[index]} in {place if len(files) == 1 else place.parent}"
-        ),
+        load=lambda index: _decoded(lambda: BytesIO(read(index)), where(index)),
         fingerprint=fingerprint_of("\n".join(ids), targets.tobytes(), np.asarray(sizes, dtype=np.int64).tobytes()),
         label_space=label_space,
         num_classes=num_classes,
@@ -210,5 +215,6 @@ def packed_samples(
         cache_salt=f"{place.resolve()}:{fingerprint_of(repr(states))}",
         newest_ns=max(state.modified_ns for state in files.values()),
         read=read,
+        decode=lambda index, data: decode_rgb(data, where(index)),
         left_out=left_out,
     )

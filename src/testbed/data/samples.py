@@ -33,6 +33,7 @@ class Samples:
     newest_ns: int = 0  # latest modification time of files whose sizes stand in for their contents; 0 without such
     revision: str = ""  # of data from the hub: OWNER/NAME@COMMIT
     read: Callable[[int], bytes] | None = None  # index -> the stored bytes of an image, for testbed.data.content
+    decode: Callable[[int, bytes], Any] | None = None  # index and these bytes -> what `load` gives
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -12,17 +12,30 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
+import pickle
+import selectors
 import signal
 import tempfile
 import traceback
 from collections import deque
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import TYPE_CHECKING, Any
 
 from testbed.engine.interrupts import never_interrupted
-from testbed.engine.preparing_messages import Cancel, Dropped, Job, Prepared, Refused, Told, Welcome, array_in
+from testbed.engine.preparing_messages import (
+    CANCEL,
+    Dropped,
+    Job,
+    Prepared,
+    Refused,
+    Told,
+    Welcome,
+    array_in,
+    jobs_in,
+    read_job,
+)
 from testbed.engine.processes import die_with_parent, keep_freed_memory
 from testbed.errors import TestbedError
 from testbed.options import RunOptions
@@ -55,7 +68,7 @@ class _Client:
 
     device: int
     connection: Connection
-    waiting: deque[Job] = field(default_factory=deque)
+    waiting: deque[bytes] = field(default_factory=deque)  # jobs
 
 
 @dataclass
@@ -64,7 +77,7 @@ class _Child:
 
     process: Any
     connection: Connection
-    jobs: deque[tuple[_Client, Job]] = field(default_factory=deque)
+    jobs: deque[tuple[_Client, bytes]] = field(default_factory=deque)
 
 
 class _Broker:
@@ -75,6 +88,8 @@ class _Broker:
         self._fork = multiprocessing.get_context("fork")
         self._files = [_unnamed_memory() for _ in range(n)]
         self._arenas = [mmap.mmap(file, ARENA_BYTES) for file in self._files]
+        self._talking = selectors.PollSelector()
+        self._talking.register(control, selectors.EVENT_READ)
         self._clients: list[_Client] = []  # the one whose turn it is first
         self._deaths: dict[tuple[int, int], int] = {}  # by device and job
         self._children: list[_Child] = []
@@ -83,11 +98,8 @@ class _Broker:
 
     def run(self) -> None:
         while True:
-            talking: dict[Any, Any] = {self._control: None}
-            talking |= {client.connection: client for client in self._clients}
-            talking |= {child.connection: child for child in self._children}
-            for connection in wait(list(talking)):
-                who = talking[connection]
+            for key, _ in self._talking.select():
+                who = key.data
                 if who is None:
                     if not self._new_client():
                         return
@@ -108,22 +120,23 @@ class _Broker:
             self._lose_client(old)
         client = _Client(device, connection)
         try:
-            connection.send(Welcome(len(self._children), ARENA_BYTES))
+            connection.send(Welcome(device, len(self._children), ARENA_BYTES))
             send_handle(connection, self._files[device], None)
         except OSError:
             return True
         self._clients.append(client)
+        self._talking.register(connection, selectors.EVENT_READ, client)
         return True
 
     def _hear_client(self, client: _Client) -> None:
         try:
-            message = client.connection.recv()
-            if isinstance(message, Cancel):
-                dropped = Dropped([job.number for job in client.waiting])
+            message = client.connection.recv_bytes()
+            if message == CANCEL:
+                dropped = Dropped([read_job(job).number for job in client.waiting])
                 client.waiting.clear()
                 client.connection.send(dropped)
             else:
-                client.waiting.append(message)
+                client.waiting += jobs_in(message)
         except (EOFError, OSError):
             self._lose_client(client)
 
@@ -132,6 +145,7 @@ class _Broker:
         if client not in self._clients:
             return
         self._clients.remove(client)
+        self._talking.unregister(client.connection)
         client.connection.close()
         for child in [c for c in self._children if any(who is client for who, _ in c.jobs)]:
             self._replace(child, guilty=False)
@@ -140,18 +154,22 @@ class _Broker:
         if child not in self._children:  # replaced in this turn
             return
         try:
-            answer = child.connection.recv()
+            answer = child.connection.recv_bytes()
         except (EOFError, OSError):
             self._replace(child, guilty=True)
             return
         client, job = child.jobs.popleft()
-        self._deaths.pop((client.device, job.number), None)
-        self._tell(client, answer)
+        if self._deaths:
+            self._deaths.pop((client.device, read_job(job).number), None)
+        self._pass_on(client, answer)
 
     def _tell(self, client: _Client, message: object) -> None:
+        self._pass_on(client, pickle.dumps(message))
+
+    def _pass_on(self, client: _Client, message: bytes) -> None:
         try:
             if client in self._clients:
-                client.connection.send(message)
+                client.connection.send_bytes(message)
         except OSError:
             self._lose_client(client)
 
@@ -159,12 +177,14 @@ class _Broker:
         """End a process and start another. What it had in hand goes back to the front, unless it is to blame."""
         child.process.kill()
         child.process.join()
+        self._talking.unregister(child.connection)
         child.connection.close()
         self._children[self._children.index(child)] = self._new_child()
-        for place, (client, job) in reversed(list(enumerate(child.jobs))):
+        for place, (client, message) in reversed(list(enumerate(child.jobs))):
             if client not in self._clients:
                 continue
             if guilty and place == 0:
+                job = read_job(message)
                 key = (client.device, job.number)
                 self._deaths[key] = deaths = self._deaths.get(key, 0) + 1
                 how = _end_of(child.process.exitcode)
@@ -173,7 +193,7 @@ class _Broker:
                     error = f"preparing {job} killed its process {deaths} times ({how})"
                     self._tell(client, Refused(job.number, "DataError", error))
                     continue
-            client.waiting.appendleft(job)
+            client.waiting.appendleft(message)
 
     def _hand_out(self) -> None:
         """One job at a time to whoever has the fewest, devices in turn."""
@@ -187,7 +207,7 @@ class _Broker:
             self._clients.append(client)
             child.jobs.append((client, job))
             try:
-                child.connection.send((client.device, job))
+                child.connection.send_bytes(job)
             except OSError:
                 self._replace(child, guilty=True)
 
@@ -199,7 +219,9 @@ class _Broker:
         process = self._fork.Process(target=_prepare, args=arguments, daemon=True)
         process.start()
         theirs.close()
-        return _Child(process, ours)
+        child = _Child(process, ours)
+        self._talking.register(ours, selectors.EVENT_READ, child)
+        return child
 
 
 def _unnamed_memory() -> int:
@@ -235,8 +257,8 @@ def _prepare(
     opened = Opened(options)
     while True:
         try:
-            device, job = connection.recv()
-            connection.send(_done(job, arenas[device], opened, registry))
+            job = read_job(connection.recv_bytes())
+            connection.send_bytes(pickle.dumps(_done(job, arenas[job.device], opened, registry)))
         except (EOFError, OSError):  # the broker is gone
             return
 

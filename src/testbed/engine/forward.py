@@ -30,8 +30,11 @@ _MOST_FLOAT16 = float(np.finfo(np.float16).max)
 class Shown:
     """Brings batches to a device and perturbs them there, once for all models that are shown them."""
 
-    def __init__(self, setting: EvalSetting, device: torch.device, options: RunOptions) -> None:
+    def __init__(
+        self, setting: EvalSetting, device: torch.device, options: RunOptions, channels_last: bool = True
+    ) -> None:
         self._setting, self._device, self._options = setting, device, options
+        self._channels_last = channels_last  # what those who look at the batches want
         self._batched = batched_form(setting, device)
 
     @property
@@ -42,9 +45,10 @@ class Shown:
     def __call__(self, batch: Batch) -> Batch:
         images = batch.images.to(self._device, non_blocking=True)
         if images.dtype == torch.uint8:
-            # Bytes lie channels last. Where nothing but a network looks at them they may stay so.
+            # Bytes lie channels last. Where nothing but networks that want it looks at them they stay so.
             perturbed = self._batched is not None or self._setting.perturbation_fn_gpu is not None
-            images = unit_range(images) if perturbed else images.permute(0, 3, 1, 2).float().div_(255)
+            stays = self._channels_last and not perturbed
+            images = images.permute(0, 3, 1, 2).float().div_(255) if stays else unit_range(images)
         if self._batched is not None:
             rng = _random(self._setting, batch, self._device, self._options)
             images = self._batched(images, rng, data_roots=self._options.data_roots)
@@ -113,7 +117,7 @@ class Forward:
             if needs_the_model(self._setting) and not self._attacks_itself:
                 images = _perturbed(self._setting, images, batch, self._options, self._classifier)
             logits, recorded = self._recordings.classify(self._classifier, images)
-            arrays = {name: array.cpu().numpy() for name, array in {"logits": logits, **recorded}.items()}
+            arrays = {name: _kept(array) for name, array in {"logits": logits, **recorded}.items()}
             arrays |= self._probed(images, targets, logits, batch)
         values = arrays.pop("logits")
         self._check(values, batch)
@@ -139,7 +143,7 @@ class Forward:
             image_paths=self._classifier.image_ids,
             rng=_random(self._setting, batch, self._loaded.device, self._options),
         )
-        return {name: np.asarray(torch.as_tensor(array).cpu()) for name, array in probed.items()}
+        return {name: _kept(torch.as_tensor(array)) for name, array in probed.items()}
 
     def _check(self, logits: np.ndarray, batch: Batch) -> None:
         model, setting = self._loaded.entry.name, self._setting.name
@@ -175,6 +179,11 @@ class Forward:
         # Corruptions have other constants for other sizes, so the record says which ones were met.
         describe = getattr(self._setting.perturbation_fn_cpu, "describe", None)
         return facts if describe is None else {**facts, "perturbation": describe(int(min(images.shape[-2:])))}
+
+
+def _kept(array: torch.Tensor) -> np.ndarray:
+    """A copy on the host: what a model returns may lie in the memory of its images, which is used again."""
+    return np.asarray(array.to("cpu", copy=True))
 
 
 def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from testbed.data.cache import PreparedCache, open_cache, reopen_cache
-from testbed.data.content import digest_of
+from testbed.data.content import digest_of, digest_with, stored_bytes
 from testbed.data.samples import Samples
 from testbed.data.transforms import leaves_as_it_is, transform_key
 from testbed.entries.eval_setting import EvalSetting
@@ -25,7 +25,7 @@ from testbed.options import RunOptions
 from testbed.perturb.seeding import BatchRandom, image_generator
 
 _PIXELS_AT_ONCE = 65_536  # what a perturbation of batches gets in one call: more falls out of a core's own cache
-_PIXELS_OF_A_SLICE = 800_000  # what is prepared in one go: handing over less costs more than it gains
+_PIXELS_OF_A_SLICE = 16 * 224 * 224  # what is prepared in one go: handing over less costs more than it gains
 _LEAST_OF_A_SLICE = 8
 _OVERSHOOT = 0.2  # of values in [0, 1] after a bicubic or Lanczos resize
 
@@ -206,9 +206,9 @@ class PreparedImages:
             stored = self._cache.get(index)
             if stored is not None:
                 return stored, self._cache.digest(index) or self._digest(index)
-        # Before the picture is decoded: a file that is replaced in between is noticed as a change next time.
-        digest = self._digest(index)
-        image = self._prepare(index)
+        data = stored_bytes(self._samples, index) if self._samples.read is not None else None
+        image = self._prepare(index, data)
+        digest = digest_with(self._samples, index, data) if self._samples.read is not None else b""
         if not self._cache_sought:
             self._make_cache(image)
         if self._cache is not None:
@@ -218,8 +218,10 @@ class PreparedImages:
     def _digest(self, index: int) -> bytes:
         return digest_of(self._samples, index) if self._samples.read is not None else b""
 
-    def _prepare(self, index: int) -> Any:
-        image = self._samples.load(index)
+    def _prepare(self, index: int, data: bytes | None) -> Any:
+        """The picture from its stored bytes, where there are such; else from wherever the dataset has it."""
+        decode = self._samples.decode
+        image = self._samples.load(index) if data is None or decode is None else decode(index, data)
         try:
             for transform in self._transforms:
                 image = transform(image)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from testbed.data.rows import Rows
 from testbed.engine.forward import Forward, Shown, on_device, within_memory
-from testbed.engine.preparing import LocalPreparer, Order, Preparer, Tally
+from testbed.engine.preparing import Copies, LocalPreparer, Order, Preparer, Tally
 from testbed.entries.eval_setting import EvalSetting
 from testbed.errors import DataError, EntryError, ModelError
 from testbed.models.classifier import LoadedModel
@@ -38,9 +38,9 @@ def predict(
     """
     if not share_preparation(models, setting, options):
         raise EntryError(f"predict: {', '.join(m.entry.name for m in models)} do not prepare their images alike")
-    own, first = preparer or LocalPreparer(options), models[0]
+    own, first, copies = preparer or LocalPreparer(options), models[0], Copies()
     try:
-        shown = Shown(setting, first.device, options)
+        shown = Shown(setting, first.device, options, any(model.channels_last for model in models))
         forwards = _forwards(models, setting, own, options, left)
         size = max(model.entry_batch_size(setting, options) for model in models)
         order = Order(setting, first.entry, rows, size, shown.cpu_perturbs)
@@ -48,7 +48,7 @@ def predict(
             for part in within_memory(shown, batch, halved=lambda size: None):
                 for forward in list(forwards):
                     # What may be written into is a copy, but for the last, which gets the original.
-                    seen = part.copy() if forward.writes and forward is not forwards[-1] else part
+                    seen = copies.of(part) if forward.writes and forward is not forwards[-1] else part
                     try:
                         outputs = list(forward.outputs(seen, note))
                     except (Exception, SystemExit) as error:  # a network of somebody else may call sys.exit

@@ -34,11 +34,24 @@ class Batch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def copy(self) -> Batch:
-        return Batch(self.rows, self.images.clone())
-
     def part(self, start: int, stop: int) -> Batch:
         return Batch(self.rows.take(slice(start, stop)), self.images[start:stop])
+
+
+class Copies:
+    """Copies of batches that may be written into. Each takes the memory of the one before, where that is alike."""
+
+    def __init__(self) -> None:
+        self._memory: torch.Tensor | None = None
+
+    def of(self, batch: Batch) -> Batch:
+        if self._memory is None or self._memory.requires_grad or _form(self._memory) != _form(batch.images):
+            self._memory = torch.empty_like(batch.images)
+        return Batch(batch.rows, self._memory.copy_(batch.images))
+
+
+def _form(images: torch.Tensor) -> tuple[object, ...]:
+    return images.shape, images.stride(), images.dtype, images.device
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,13 @@
-"""What workers, the broker and the preparing processes say to each other, and where in shared memory pictures lie."""
+"""What workers, the broker and the preparing processes say to each other, and where in shared memory pictures lie.
+
+Jobs and their answers pass the broker as bytes: it reads a job only where something has happened to it.
+"""
 
 from __future__ import annotations
 
 import mmap
+import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +20,7 @@ class Job:
     """Pictures to prepare: by their places in the dataset of a setting, as one model wants them."""
 
     number: int
+    device: int
     setting: str
     model: str
     perturb: bool
@@ -57,16 +63,33 @@ class Told:
     text: str
 
 
-class Cancel:
-    """From a worker that wants no more of its jobs. Those that are being done are still answered."""
+# From a worker that wants no more of its jobs. Those that are being done are still answered.
+CANCEL = b"cancel"
 
 
 @dataclass(frozen=True)
 class Welcome:
     """The first word to a worker; the descriptor of its shared memory follows."""
 
+    device: int
     processes: int
     nbytes: int
+
+
+def as_message(jobs: Sequence[Job]) -> bytes:
+    """Jobs as a worker sends them."""
+    return pickle.dumps([pickle.dumps(job) for job in jobs])
+
+
+def jobs_in(message: bytes) -> list[bytes]:
+    """The jobs of a worker as they are passed on."""
+    jobs: list[bytes] = pickle.loads(message)
+    return jobs
+
+
+def read_job(message: bytes) -> Job:
+    job: Job = pickle.loads(message)
+    return job
 
 
 def array_in(arena: mmap.mmap, offset: int, count: int, form: Form) -> Any:

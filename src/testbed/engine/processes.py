@@ -1,7 +1,7 @@
 """Starting the processes of a run, and what each asks of the system for itself.
 
-All are forked from one server that has imported torch and has never touched a GPU: a process is there in a tenth of a
-second, where a fresh interpreter takes some seconds to import torch.
+All are forked from one server that has imported torch (`ancestor.py`) and has never touched a GPU: a process is there
+in a tenth of a second, where a fresh interpreter takes some seconds to import torch.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
-_PRELOADED = ["testbed.engine.worker", "testbed.engine.shared_preparing"]
+from testbed.engine.interrupts import blocked_for_children
+
+_PRELOADED = ["testbed.engine.ancestor"]
 
 
 def run_context() -> Any:
@@ -24,9 +28,45 @@ def run_context() -> Any:
     return context
 
 
+def start_server() -> None:
+    """Start the server now, so that it imports torch while this process does other things."""
+    if run_context().get_start_method() == "forkserver":
+        from multiprocessing.forkserver import ensure_running
+
+        with blocked_for_children():
+            ensure_running()
+
+
 def new_process(context: Any, name: str, target: Callable[..., None], *arguments: Any) -> Any:
     """A process with the environment of this one: the server was started with that of an earlier moment."""
     return context.Process(target=_with_environment, args=(dict(os.environ), target, arguments), name=name)
+
+
+def gpu_count() -> int:
+    """How many GPUs torch can use. A process of the server counts them, where this one has no torch yet."""
+    if "torch" in sys.modules or run_context().get_start_method() != "forkserver":
+        return _count_gpus()
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = new_process(run_context(), "testbed counting GPUs", _tell_gpus, theirs)
+    with blocked_for_children():
+        process.start()
+    theirs.close()
+    try:
+        return int(ours.recv())
+    except EOFError:  # it has died
+        return _count_gpus()
+    finally:
+        process.join()
+
+
+def _tell_gpus(connection: Connection) -> None:
+    connection.send(_count_gpus())
+
+
+def _count_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def _with_environment(environment: dict[str, str], target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -51,10 +91,10 @@ def keep_freed_memory() -> None:
         pass
 
 
-def die_with_parent() -> None:
+def die_with_parent(wanted: bool = True) -> None:
     """Where the system can, it kills this process when its parent is gone; connections that close do it elsewhere."""
     set_death_signal = 1
     try:
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL if wanted else 0)
     except (OSError, AttributeError):
         pass

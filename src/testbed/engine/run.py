@@ -133,7 +133,10 @@ def _pool(
     inline: bool,
     ray: RayUse | None,
 ) -> Pool:
-    from testbed.engine.devices import chosen_devices, threads_per_worker  # torch counts the GPUs
+    # Intervals will need it; here it costs no time, since the server of processes is still importing torch.
+    import scipy.special  # noqa: F401
+
+    from testbed.engine.devices import chosen_devices, threads_per_worker
 
     if ray is not None and plan.having("run"):
         from testbed.engine.ray_pool import ray_pool

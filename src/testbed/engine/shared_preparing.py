@@ -19,7 +19,7 @@ from testbed.data.rows import Rows
 from testbed.data.samples import Samples
 from testbed.engine.pictures import Filled, Form
 from testbed.engine.preparing import Batch, LocalPreparer, Order, Tally, readable
-from testbed.engine.preparing_messages import Cancel, Dropped, Job, Prepared, Refused, Told, array_in
+from testbed.engine.preparing_messages import CANCEL, Dropped, Job, Prepared, Refused, Told, array_in, as_message
 from testbed.entries.eval_setting import EvalSetting
 from testbed.options import RunOptions
 
@@ -49,7 +49,7 @@ class SharedPreparer:
         self._parts: dict[int, tuple[_Waiting, range]] = {}  # jobs that are not answered
         self._forms: dict[tuple[str, bool], tuple[object, Form]] = {}  # by setting; with the transforms they are for
         welcome = self._receive()
-        self._processes, self._nbytes = welcome.processes, welcome.nbytes
+        self._device, self._processes, self._nbytes = welcome.device, welcome.processes, welcome.nbytes
         self._arena = mmap.mmap(recv_handle(connection), self._nbytes)
         self._pinned = _PinnedMemory(self._arena) if device.startswith("cuda") else None
 
@@ -80,7 +80,7 @@ class SharedPreparer:
             return self._forms[key][1], 0
         for first in range(0, len(order.rows), order.size):
             waiting = _Waiting(order.batch_from(first))
-            self._send(waiting, range(0), order, waiting.rows.indices.tolist())
+            self._send(as_message([self._job(waiting, range(0), order, waiting.rows.indices.tolist())]))
             self._wait_for(waiting, tally)
             if waiting.form is not None:
                 self._forms[key] = transforms, waiting.form
@@ -109,12 +109,14 @@ class SharedPreparer:
     def _ask(self, order: Order, form: Form, first: int, slot: int, slot_bytes: int) -> _Waiting:
         waiting = _Waiting(order.batch_from(first), slot)
         indices = waiting.rows.indices.tolist()
+        jobs = []
         for part in form.slices(len(indices)):
             offset = slot * slot_bytes + part.start * form.nbytes
-            self._send(waiting, part, order, indices[part.start : part.stop], form, offset)
+            jobs.append(self._job(waiting, part, order, indices[part.start : part.stop], form, offset))
+        self._send(as_message(jobs))
         return waiting
 
-    def _send(
+    def _job(
         self,
         waiting: _Waiting,
         part: range,
@@ -122,12 +124,15 @@ class SharedPreparer:
         indices: list[int],
         form: Form | None = None,
         offset: int = 0,
-    ) -> None:
-        job = Job(next(self._numbers), order.setting.name, order.model.name, order.perturb, indices, form, offset)
-        self._parts[job.number] = waiting, part
+    ) -> Job:
+        number, wanted = next(self._numbers), (order.setting.name, order.model.name, order.perturb)
+        self._parts[number] = waiting, part
         waiting.parts += 1
+        return Job(number, self._device, *wanted, indices, form, offset)
+
+    def _send(self, message: bytes) -> None:
         try:
-            self._connection.send(job)
+            self._connection.send_bytes(message)
         except OSError as error:
             raise PreparingLost from error
 
@@ -167,10 +172,7 @@ class SharedPreparer:
         """Nobody may write into the memory of the next batches: wait for what is being done, drop the rest."""
         if not self._parts:
             return
-        try:
-            self._connection.send(Cancel())
-        except OSError as error:
-            raise PreparingLost from error
+        self._send(CANCEL)
         while self._parts:
             self._hear()
 

@@ -113,6 +113,17 @@ class Registry:
         self._foreign_names: set[str] = set()
         self._foreign_folder: Path | None = None  # of the foreign file that is being loaded
 
+    def copy(self) -> Registry:
+        """A registry of its own with the same entries."""
+        copy = Registry()
+        for mine, theirs in ((copy.models, self.models), (copy.eval_settings, self.eval_settings)):
+            for label in ("entries", "origins", "groups", "aggregates"):
+                getattr(mine, label).update(getattr(theirs, label))
+        copy.broken = dict(self.broken)
+        copy.left_out = {folder: list(names) for folder, names in self.left_out.items()}
+        copy._foreign_names = set(self._foreign_names)
+        return copy
+
     def load_folder(self, folder: Path, parts: Sequence[str] = PARTS) -> None:
         if not folder.is_dir():
             what = "is a file, expected a folder" if folder.exists() else "does not exist"
@@ -368,6 +379,23 @@ def registry_folders(extra: Sequence[str] = ()) -> list[Path]:
     return list(dict.fromkeys(p.resolve() for p in paths if p is not None))
 
 
+_kept: dict[Path, tuple[object, Registry]] = {}  # folder -> what its files were like, and their entries
+
+
+def keep_default_entries() -> None:
+    """Load the program's own folder now, for all processes that are forked from this one."""
+    folder = default_folder().resolve()
+    stamp, registry = _stamp_of(folder), Registry()
+    registry.load_folder(folder)
+    _kept[folder] = stamp, registry
+
+
+def _stamp_of(folder: Path) -> object:
+    """Names, sizes and times of all files: whoever edits one between two runs in a notebook sees the change."""
+    files = (p for p in folder.rglob("*") if p.is_file() and p.parent.name != "__pycache__")
+    return sorted((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files)
+
+
 def load_registry(extra: Sequence[str] = (), parts: Sequence[str] = PARTS) -> Registry:
     """The entries of all registry folders, or of some `parts`, then those of installed packages.
 
@@ -375,8 +403,12 @@ def load_registry(extra: Sequence[str] = (), parts: Sequence[str] = PARTS) -> Re
     """
     from importlib.metadata import entry_points
 
-    registry = Registry()
-    for folder in registry_folders(extra):
+    registry, (first, *others) = Registry(), registry_folders(extra)
+    if parts == PARTS and first in _kept and _kept[first][0] == _stamp_of(first):
+        registry = _kept[first][1].copy()
+    else:
+        registry.load_folder(first, parts)
+    for folder in others:
         registry.load_folder(folder, parts)
     for point in entry_points(group=ENTRY_POINT_GROUP):
         try:

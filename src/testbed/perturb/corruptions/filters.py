@@ -8,6 +8,7 @@ matrix is applied and how shifted copies are added up; the CPU takes one picture
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -241,7 +242,10 @@ def spectrum(kernels: torch.Tensor, height: int, width: int) -> torch.Tensor:
 
 def _fourier_shape(height: int, width: int) -> tuple[int, int]:
     """Sides from these on that are multiples of 16 and of small primes: several times faster than others."""
-    from scipy.fft import next_fast_len
-
-    rows, columns = (16 * int(next_fast_len(-(-side // 16), real=True)) for side in (height, width))
+    rows, columns = (16 * _of_small_primes(-(-side // 16)) for side in (height, width))
     return rows, columns
+
+
+def _of_small_primes(least: int) -> int:
+    """The first number from `least` on that has no prime factor above 5: scipy.fft.next_fast_len, without scipy."""
+    return next(number for number in count(least) if 60**12 % number == 0)

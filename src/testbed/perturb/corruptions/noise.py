@@ -5,6 +5,7 @@ Random numbers are drawn channel by channel, red first.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -79,11 +80,11 @@ def _alias_tables(device: torch.device, photons: float) -> tuple[torch.Tensor, i
     An entry holds the threshold in its upper and the other number in its lower bits. Probabilities are whole multiples
     of 2 ** -32, and the thresholds are exact for these.
     """
-    from scipy.stats import poisson
+    from scipy.special import pdtr
 
     columns = 1 << _most(photons).bit_length()
     rates = np.arange(_LEVELS)[:, None] * photons / (_LEVELS - 1)
-    edges = np.rint(poisson.cdf(np.arange(columns), rates) * 2**32)
+    edges = np.rint(pdtr(np.arange(columns), rates) * 2**32)
     edges[:, -1] = 2**32  # the tail that is cut off is shorter than a step
     left = np.diff(edges, prepend=0).astype(np.int64)
     every = np.arange(_LEVELS)
@@ -119,6 +120,7 @@ def _of_small_rates(share: torch.Tensor, rng: Random, largest: float) -> torch.T
 @lru_cache(maxsize=32)
 def _most(rate: float) -> int:
     """The largest Poisson number that comes more often than once in 2 ** 33 times."""
-    from scipy.stats import poisson
+    from scipy.special import pdtr, pdtrik
 
-    return int(poisson.isf(2**-33, rate))
+    least = max(math.ceil(pdtrik(1 - 2**-33, rate)) - 1, 0)
+    return least if pdtr(least, rate) >= 1 - 2**-33 else least + 1
