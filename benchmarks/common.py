@@ -56,9 +56,9 @@ class Taken(NamedTuple):
 def measured(command: Sequence[str]) -> Taken:
     """A command until its output ends, and the processor time of everything it has started."""
     environment = {**os.environ, "TESTBED_FROST": os.environ.get("TESTBED_FROST", str(SHARED / "frost"))}
-    adopt_orphans = (
-        36  # PR_SET_CHILD_SUBREAPER: who outlives its parent becomes a child of this process, and is counted
-    )
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles the modules it imports
+    # PR_SET_CHILD_SUBREAPER: who outlives its parent becomes a child of this process, and is counted.
+    adopt_orphans = 36
     ctypes.CDLL(None).prctl(adopt_orphans, 1, 0, 0, 0)
     before, began = os.times(), time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
