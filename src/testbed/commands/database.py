@@ -55,7 +55,7 @@ ACTIONS: tuple[Action, ...] = (
     *environment.ACTIONS,
     *watch.ACTIONS,  # the last: it goes on until it is stopped
 )
-_MOST_READERS = 8  # an option that more flags read does not name them
+_MOST_READERS = len(ACTIONS) // 3  # where more flags read an option, nearly all do
 
 
 @dataclass(frozen=True)
