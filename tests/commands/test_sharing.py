@@ -190,7 +190,7 @@ def test_merging_tells_what_stays_and_copying_what_agrees(call, tmp_path):
     assert "tiny_a on tiny-even: removed with the result that it was derived from; eval.py makes it again" in told
     told, code = call(database, "--copy", "copy/results.db")
     assert code == 0, told
-    assert "both sides agree: 4 evaluations, 7 metrics, 3 chunks" in told and "sha256 of 3 logits files" in told
+    assert "both sides agree: 4 evaluations, 7 metrics (digest" in told and "sha256 of 3 logits files" in told
     assert "To go on there: --db, or TESTBED_DB=copy/results.db" in told
     assert max(map(len, told.splitlines())) <= 120
 

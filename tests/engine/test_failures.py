@@ -172,8 +172,8 @@ def test_images_are_decoded_once_for_all_models(tmp_path, pictures, monkeypatch)
 
     (tmp_path / "folder/bee/2.jpg").unlink()
     _three_classes(monkeypatch)
-    read, decoded = images.read_rgb, []
-    monkeypatch.setattr(images, "read_rgb", lambda path: (decoded.append(path.name), read(path))[1])
+    decode, decoded = images.decode_rgb, []
+    monkeypatch.setattr(images, "decode_rgb", lambda data, where: (decoded.append(where), decode(data, where))[1])
     _, store = tiny.run(tmp_path, ["tiny_a", "tiny_b"], ["tiny-folder"], data_roots=(pictures,))
     assert len(decoded) == 11
     cached = tiny.logits(store, "tiny_b", "tiny-folder")

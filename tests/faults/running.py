@@ -107,6 +107,17 @@ class TimeOfAHang:
         return self._counted
 
 
+def lines_until(words: str, process: subprocess.Popen[str]) -> str:
+    """What the run writes to standard error up to the line that has these words."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if words in line:
+            return "".join(lines)
+    raise AssertionError(f"it ended without '{words}': {''.join(lines)}")
+
+
 def told_at_end(process: subprocess.Popen[str]) -> str:
     """What the run wrote to standard error, once it has ended and nobody of it is left to write there."""
     return process.communicate(timeout=LIMIT_S)[1]

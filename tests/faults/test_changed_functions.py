@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 import tiny
@@ -76,7 +79,11 @@ def place(tmp_path):
 
             for part, text in (("eval_settings", settings), ("models", models)):
                 (tmp_path / part).mkdir(exist_ok=True)
-                (tmp_path / part / "mine.py").write_text(text)
+                path = tmp_path / part / "mine.py"
+                path.write_text(text)
+                # Python knows its compiled form by size and second; a second write within one would not be seen.
+                self.written_at = getattr(self, "written_at", time.time()) + 1
+                os.utime(path, (self.written_at, self.written_at))
             linecache.clearcache()  # another process would read the files anew
             from testbed.entries import code_digest
 

@@ -20,7 +20,7 @@ CHUNKS = 7  # of each pair
 PLACES = {  # what is called when, and the chunks that are finished by then
     "list of images": (files, "save_rows", 1, 0),
     "chunk": (worker, "write_part", 3, 2),
-    "database, a chunk": (Store, "record_chunk", 3, 2),
+    "database, a chunk": (Store, "record_chunks", 3, 2),
     "joined logits": (files, "assemble", 1, CHUNKS),
     "database, a result": (Store, "complete", 1, CHUNKS),
 }

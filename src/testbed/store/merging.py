@@ -67,10 +67,11 @@ class _Merge(Transfer):
             self.ids[row.id] = here.id
             self.taken.stored += 1
             return False
-        newer = (row.finished_at or "") > (here.finished_at or "")
-        if not (self._override and newer):
+        older = (row.finished_at or "") < (here.finished_at or "")  # both are told to the second
+        taken = self._override and not older
+        if not taken:
             self.taken.differing.append(row.label)
-        return self._override and newer
+        return taken
 
     def at_end(self) -> None:
         stand = {row.key for row in rows_of(self.target) if row.complete} if self.gone else set()

@@ -12,7 +12,7 @@ from testbed.studies.labelfree.answers import SetEstimate
 from testbed.studies.labelfree.recommended import recommended, standing_alone
 from testbed.studies.labelfree.regression import fit_score
 
-from .test_autoeval import autoeval, filled  # noqa: F401  (a fixture)
+from .test_autoeval import autoeval, filled, made  # noqa: F401  (fixtures)
 
 
 def of(method, value, kind="direct", **more):
