@@ -57,6 +57,7 @@ def commands():
     return told
 
 
+@pytest.mark.long  # it runs all tests of the methods a second time
 def test_guide_adds_a_method_that_works(checkout):
     assert len(commands()) == 5
     for command, expected in commands():
