@@ -141,7 +141,7 @@ WORDS = """
     evaluation, eval setting, extras, fingerprint, group, images_from, imported, kind, label-free estimate, logits,
     logits_from, meta set, metric, model, noise key, number, observer, outputs, pair, perturbation, plan,
     preparation, preparing process, probe, probe model, provenance, published, recording, reference, rows, run,
-    samples, source, superseded, tag, task, transform, variant, version, worker
+    samples, shard, source, superseded, tag, task, transform, variant, version, work, worker
 """
 
 
