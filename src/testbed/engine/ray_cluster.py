@@ -108,14 +108,11 @@ class RayCluster:
             if address != RUNNING_RAY:
                 _reach(address)
             self._init(address)
-        except self._ray.exceptions.AuthenticationError as error:
-            raise TestbedError(
-                f"--ray {address}: the cluster wants a token: set RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN"
-            ) from error
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
             raise TestbedError(
                 f"--ray {address}: no Ray cluster can be joined there ({_reason(error)}). Start one with "
-                "`ray start --head`, and join this machine with `ray start --address=HOST:PORT`; --ray alone needs none"
+                "`ray start --head`, and join this machine with `ray start --address=HOST:PORT`, RAY_AUTH_MODE and "
+                "RAY_AUTH_TOKEN being the same everywhere; --ray alone needs no cluster"
             ) from error
 
     def _init(self, address: str, **more: Any) -> None:
