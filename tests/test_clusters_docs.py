@@ -20,8 +20,8 @@ YAML = {title: content for language, title, content in BLOCKS if language == "ya
 SHELL = [content for language, _, content in BLOCKS if language == "bash"]
 COMMAND = re.compile(r"\b(?:(eval|db)\.py|testbed (eval|db))( [^|&;#`\n]*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-# In sentences: of bash, Slurm, Ray, kubectl.
-OF_OTHERS = {"--array", "--exclusive", "--gpus-per-node", "--gres", "--object-store-memory", "--requeue"}
+# In sentences: of Slurm, Ray and SkyPilot.
+OF_OTHERS = {"--array", "--exclusive", "--gpus-per-node", "--gres", "--object-store-memory", "--requeue", "--secret"}
 
 
 def options(*commands):
