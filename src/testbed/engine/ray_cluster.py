@@ -29,6 +29,7 @@ _STORE_BYTES = 100 << 20  # for messages; outputs go to files where the machines
 _NEWS = "news"  # the group of calls that wait for words, beside those that give orders
 _STARTS = 2  # tries: on a busy machine one of a dozen fails
 _LONGEST_FOLDER = 24
+_HEAD_S = 30.0  # without the head until the run ends; Ray would end the process after 60
 _ANSWER_S = 10.0  # until an address is taken for one where nobody listens
 _VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -89,6 +90,9 @@ class RayCluster:
         except BaseException:
             self.close()
             raise
+        self._head: str = self._ray.get_runtime_context().gcs_address
+        self._head_heard_at = time.monotonic()
+        self._nodes: list[Node] = []
         self._actor = self._ray.remote(concurrency_groups={_NEWS: 1})(RayWorker)
 
     def _start(self) -> None:
@@ -119,11 +123,23 @@ class RayCluster:
         self._ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **more)
 
     def nodes(self) -> list[Node]:
+        """Those that are there. A head that is away is waited for; workers go on meanwhile."""
+        try:
+            _reach(self._head)
+        except OSError as error:
+            if time.monotonic() - self._head_heard_at > _HEAD_S:
+                raise TestbedError(
+                    f"the head of the Ray cluster, {self._head}, does not answer ({_reason(error)}): start the cluster "
+                    "again; the same command goes on"
+                ) from error
+            return self._nodes
+        self._head_heard_at = time.monotonic()
         alive = [node for node in self._ray.nodes() if node["Alive"]]
-        return [
+        self._nodes = [
             Node(n["NodeID"], n["NodeManagerHostname"], n["Resources"].get("CPU", 0.0), n["Resources"].get("GPU", 0.0))
             for n in alive
         ]
+        return self._nodes
 
     def start(self, node: Node, share: Share, orders: Orders) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
