@@ -466,8 +466,7 @@ def test_an_address_is_auto_or_host_and_port(address):
 def test_an_address_where_nobody_listens_is_told_at_once(monkeypatch, host):
     """Ray alone tries for a quarter of an hour."""
     pytest.importorskip("ray")
-    for name, value in ray_cluster._VARIABLES.items():  # so that they are gone at the end
-        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # Ray's variables are gone at the end
     with socket.socket() as held:  # bound, and nobody listens
         held.bind(("127.0.0.1", 0))
         address = f"{host}:{held.getsockname()[1]}"
@@ -477,8 +476,7 @@ def test_an_address_where_nobody_listens_is_told_at_once(monkeypatch, host):
 
 def test_a_run_without_the_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # importing it fails
-    for name, value in ray_cluster._VARIABLES.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
     with pytest.raises(TestbedError, match=r"^--ray needs the package ray: pip install 'robustness-testbed\[ray\]'$"):
         ray_cluster.RayCluster()
     assert "RAY_AUTH_TOKEN" not in os.environ

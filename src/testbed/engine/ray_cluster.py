@@ -31,11 +31,8 @@ _STARTS = 2  # tries: on a busy machine one of a dozen fails
 _LONGEST_FOLDER = 24
 _HEAD_S = 30.0  # without the head until the run ends; Ray would end the process after 60
 _ANSWER_S = 10.0  # until an address is taken for one where nobody listens
-_VARIABLES = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_NUM_REDIS_GET_RETRIES": "2",  # tries to join a cluster, of 40 s each; Ray's own number is 20
-}
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_JOINING = {"RAY_NUM_REDIS_GET_RETRIES": "2"}  # tries of 40 s each; Ray's own number is 20
 _TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 
 
@@ -76,10 +73,11 @@ class RayCluster:
     """A cluster of Ray, joined or started."""
 
     def __init__(self, address: str = LOCAL_RAY) -> None:
-        for name, value in _VARIABLES.items():
+        # All before Ray is imported, which then reads them.
+        for name, value in {**_QUIET, **({} if address == LOCAL_RAY else _JOINING)}.items():
             os.environ.setdefault(name, value)
         self._before = {name: os.environ.get(name) for name in _TOKEN}
-        if address == LOCAL_RAY:  # before Ray is imported: it listens on every network that the machine is in
+        if address == LOCAL_RAY:  # it listens on every network that the machine is in
             os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
         self._ray: Any = None
         self._folder = ""
