@@ -6,6 +6,8 @@ tests/faults/test_ray.py has a real one.
 from __future__ import annotations
 
 import os
+import socket
+import sys
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 import tiny
+from testbed.engine import ray_cluster
 from testbed.engine import ray_pool as pool_module
 from testbed.engine.messages import ChunkDone, Note, Progress, Share, Task, TaskDone
 from testbed.engine.pools import Died
@@ -457,6 +460,26 @@ def test_a_chunk_that_cannot_be_written_here_is_a_failure_with_its_reason(made):
 def test_an_address_is_auto_or_host_and_port(address):
     with pytest.raises(EntryError, match="--ray: expected nothing, auto or HOST:PORT of a running cluster, got"):
         RayUse(address)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
+def test_an_address_where_nobody_listens_is_told_at_once(monkeypatch, host):
+    """Ray alone tries for a quarter of an hour."""
+    pytest.importorskip("ray")
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # Ray's variables are gone at the end
+    with socket.socket() as held:  # bound, and nobody listens
+        held.bind(("127.0.0.1", 0))
+        address = f"{host}:{held.getsockname()[1]}"
+        with pytest.raises(TestbedError, match=rf"^--ray {address}: no Ray cluster can be joined there \([A-Z]"):
+            ray_cluster.RayCluster(address)
+
+
+def test_a_run_without_the_package_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)  # importing it fails
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    with pytest.raises(TestbedError, match=r"^--ray needs the package ray: pip install 'robustness-testbed\[ray\]'$"):
+        ray_cluster.RayCluster()
+    assert "RAY_AUTH_TOKEN" not in os.environ
 
 
 @pytest.mark.parametrize("address", ["auto", "10.0.0.1:6379", "head-1.cluster:6379", "[::1]:6379"])

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import numpy as np
-import sqlalchemy as sa
 
 import tiny
 from faults.running import LIMIT_S, descendants, started, state, told_at_end, wait_until
 from postgres_server import Server
 from stored_results import evaluations
-from testbed.errors import StoreError
-from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.manage import verify
 from testbed.store.opening import open_store
@@ -41,13 +40,20 @@ class Place:
     folder: Path
     db: str
     server: Server | None = None
+    workers: Sequence[str] = ("--gpus", "cpu", "cpu", "--workers", "2")
     _store: Store | None = None
 
     @property
     def command(self) -> list[str]:
-        words = ["--models", *MODELS, "--eval-settings", *SETTINGS, "--gpus", "cpu", "cpu", "--workers", "2"]
+        words = ["--models", *MODELS, "--eval-settings", *SETTINGS, *self.workers]
         words += ["--threads", "1", "--chunk-size", "16", "--db", self.db]
-        return [sys.executable, str(tiny.ROOT / "eval.py"), *words]
+        noted = [sys.executable, str(Path(__file__).with_name("noted_eval.py"))]
+        return ["env", f"NOTES={self._notes}", *noted, *words]
+
+    @property
+    def _notes(self) -> Path:
+        """Beside the results, in which nothing else may stay."""
+        return self.folder.with_suffix(".notes")
 
     @property
     def store(self) -> Store:
@@ -57,16 +63,10 @@ class Place:
         return self._store
 
     def chunks(self) -> set[Chunk]:
-        """What is recorded as finished; nothing while there is no database."""
-        c = schema.chunks.c
-        try:
-            with self.store.reading() as connection:
-                return {
-                    tuple(row)
-                    for row in connection.execute(sa.select(c.evaluation_id, c.start, c.stop, c.seconds, c.device))
-                }
-        except StoreError:  # not made yet, or away
+        """What has been recorded as finished."""
+        if not self._notes.exists():
             return set()
+        return {tuple(json.loads(line)) for line in self._notes.read_text(encoding="utf-8").splitlines()}
 
     def close(self) -> None:
         if self._store is not None:
@@ -101,7 +101,7 @@ class Round:
 
     def _disturb(self, run: subprocess.Popen[str], ahead: list[tuple[str, int]]) -> bool:
         """Kill what is to be killed; whether the run itself was, which then is to be started again."""
-        self._recover(run, time.monotonic())
+        self.recover(run, time.monotonic())
         while ahead:
             victim, moment = ahead.pop(0)
             wait_until(lambda moment=moment: len(self.place.chunks()) >= moment or run.poll() is not None)
@@ -112,23 +112,30 @@ class Round:
                 wait_until(lambda: not living(run.pid))  # no orphan goes on
                 self.kept |= self.place.chunks()
                 return True
-            self._recover(run, time.monotonic())
+            self.recover(run, time.monotonic())
         return False
 
     def _kill(self, victim: str, run: subprocess.Popen[str]) -> None:
-        found: list[int] = []
-        server = self.place.server
-        wait_until(lambda: found.extend(candidates(victim, run.pid)) or found or server, run)
+        strike = self.aimed(victim, run)
         self.kept |= self.place.chunks()
         self.said.append(f"{victim} after {len(self.kept)} chunks")
-        if server is not None:
-            server.kill()
-            time.sleep(self.random.uniform(0, 1))
-            server.start()
-        else:
-            kill(self.random.choice(found), os.killpg if victim == "everything" else os.kill)
+        strike()
 
-    def _recover(self, run: subprocess.Popen[str], began: float) -> None:
+    def aimed(self, victim: str, run: subprocess.Popen[str]) -> Callable[[], None]:
+        """What kills, once there is somebody to be killed."""
+        if self.place.server is not None:
+            return self._restart_server
+        found: list[int] = []
+        wait_until(lambda: found.extend(candidates(victim, run.pid)) or found, run)
+        return lambda: kill(self.random.choice(found), os.killpg if victim == "everything" else os.kill)
+
+    def _restart_server(self) -> None:
+        assert self.place.server is not None
+        self.place.server.kill()
+        time.sleep(self.random.uniform(0, 1))
+        self.place.server.start()
+
+    def recover(self, run: subprocess.Popen[str], began: float) -> None:
         """Wait for the next chunk; after a kill the time counts."""
         have = len(self.place.chunks() | self.kept)
         wait_until(lambda: len(self.place.chunks()) > have or run.poll() is not None or not self.said)
@@ -138,8 +145,10 @@ class Round:
     def check(self, undisturbed: dict[tuple[str, str], np.ndarray]) -> None:
         """Nothing is lost, nothing was done twice, nothing is left behind."""
         store = self.place.store
-        lost = self.kept - self.place.chunks()
-        assert not lost, f"finished before a kill, and lost or computed again: {sorted(lost)}"
+        rows = {(evaluation, start) for evaluation, start, *_ in self.kept}
+        again = {chunk for chunk in self.place.chunks() - self.kept if chunk[:2] in rows}
+        assert not again, f"finished before a kill, and computed again: {sorted(again)}"
+        assert {evaluation for evaluation, _ in rows} <= {e.id for e in evaluations(store)}  # none was begun anew
         found = [(e.model, e.eval_setting, e.status) for e in evaluations(store)]
         assert found == [(m, s, "completed") for m in sorted(MODELS) for s in SETTINGS]
         for pair, logits in undisturbed.items():

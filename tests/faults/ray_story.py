@@ -24,7 +24,7 @@ import pytest
 
 import tiny
 from faults.running import LIMIT_S, descendants, parts, state
-from testbed.engine import ray_orders, ray_pool
+from testbed.engine import ray_cluster, ray_orders, ray_pool
 from testbed.engine.progress import Silent
 from testbed.engine.ray_worker import Token
 from testbed.errors import TestbedError
@@ -225,6 +225,20 @@ def a_killed_run_leaves_no_actor(story: Story) -> None:
         story.wait("the end of the actors", lambda: not actors())
 
 
+def the_head_is_killed(story: Story) -> None:
+    """The cluster is of no use after it, so this comes last."""
+    ray_cluster._HEAD_S = 2.0
+    story.marker.unlink(missing_ok=True)  # which the worker makes when it begins to hang
+    story.add()
+
+    def meanwhile() -> None:
+        story.wait("a worker that hangs", story.marker.exists)
+        story.cluster.head_node.kill_gcs_server(check_alive=False)
+
+    with pytest.raises(TestbedError, match=r"^the head of the Ray cluster, .*, does not answer \(.*; the same command"):
+        story.run("headless", ["tiny_hangs"], meanwhile, settings=["tiny"])
+
+
 def _title(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
@@ -240,6 +254,7 @@ STORIES = [
     results_in_a_folder_that_actors_do_not_see,
     a_gpu_that_torch_cannot_use,
     a_killed_run_leaves_no_actor,
+    the_head_is_killed,
 ]
 
 

@@ -22,6 +22,7 @@ CASES = [
     *(([victim], number) for victim in [*ON_THIS_MACHINE, "everything"] for number in range(rounds(short=0, long=6))),
     *((["database server"], number) for number in range(rounds(short=1, long=9))),
 ]
+RAY_ROUNDS = rounds(short=0, long=6)  # of each kind; each costs a start of eval.py and of two actors
 
 
 def kind_of(victims: list[str]) -> str:
@@ -78,3 +79,15 @@ def test_a_run_survives_kills_at_random_moments(place, undisturbed, record_prope
         print(f"seed {seed!r}; killed: {', '.join(tried.said) or 'nothing yet'}")  # shown where the test fails
     for seconds in tried.resumed_s:
         record_property("resumed after", seconds)
+
+
+@pytest.mark.skipif(not RAY_ROUNDS, reason="make test has one kill of each kind, in test_ray.py")
+def test_a_run_on_ray_survives_kills_at_random_moments(on_ray, record_property):
+    """Of its actors, of nodes and of itself; other nodes take the place of those that are gone."""
+    tried = on_ray("ray_kills.py", str(RAY_ROUNDS))
+    for told in tried:
+        record_property("rounds of", f"SIGKILL: {told['kind']}")
+        for seconds in told["resumed"]:
+            record_property("resumed after", seconds)
+        assert not told["problem"], told["problem"]
+    assert len(tried) == 3 * RAY_ROUNDS

@@ -169,6 +169,7 @@ class AnyNumber(click.FloatRange):
         except click.BadParameter:
             if self.max is not None:
                 to = "between {:g} and {:g}" if self.max_open else "from {:g} to {:g}"
+                to = "above {:g} and up to {:g}" if self.min_open and not self.max_open else to
                 bound = to.format(self.min, self.max)
             else:
                 bound = f"above {self.min:g}" if self.min_open else f"from {self.min:g} on"

@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -22,13 +23,16 @@ from testbed.engine.messages import Task
 from testbed.engine.ray_slots import Node, Share
 from testbed.engine.ray_worker import Orders, RayWorker
 from testbed.errors import TestbedError
-from testbed.options import LOCAL_RAY
+from testbed.options import LOCAL_RAY, RUNNING_RAY
 
 _STORE_BYTES = 100 << 20  # for messages; outputs go to files where the machines share a folder
 _NEWS = "news"  # the group of calls that wait for words, beside those that give orders
 _STARTS = 2  # tries: on a busy machine one of a dozen fails
 _LONGEST_FOLDER = 24
+_HEAD_S = 30.0  # without the head until the run ends; Ray would end the process after 60
+_ANSWER_S = 10.0  # until an address is taken for one where nobody listens
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_JOINING = {"RAY_NUM_REDIS_GET_RETRIES": "2"}  # tries of 40 s each; Ray's own number is 20
 _TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 
 
@@ -69,32 +73,32 @@ class RayCluster:
     """A cluster of Ray, joined or started."""
 
     def __init__(self, address: str = LOCAL_RAY) -> None:
-        for name, value in _QUIET.items():
+        # All before Ray is imported, which then reads them.
+        for name, value in {**_QUIET, **({} if address == LOCAL_RAY else _JOINING)}.items():
             os.environ.setdefault(name, value)
         self._before = {name: os.environ.get(name) for name in _TOKEN}
-        if address == LOCAL_RAY:  # before Ray is imported: it listens on every network that the machine is in
+        if address == LOCAL_RAY:  # it listens on every network that the machine is in
             os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
-        try:
-            import ray
-        except ImportError:
-            raise TestbedError("--ray needs the package ray: pip install 'robustness-testbed[ray]'") from None
-        self._ray = ray
+        self._ray: Any = None
         self._folder = ""
-        _keep_logs_off_standard_output()
         try:
+            self._ray = _imported()
             with _signals_kept():
                 self._start() if address == LOCAL_RAY else self._join(address)
         except BaseException:
             self.close()
             raise
-        self._actor = ray.remote(concurrency_groups={_NEWS: 1})(RayWorker)
+        self._head: str = self._ray.get_runtime_context().gcs_address
+        self._head_heard_at = time.monotonic()
+        self._nodes: list[Node] = []
+        self._actor = self._ray.remote(concurrency_groups={_NEWS: 1})(RayWorker)
 
     def _start(self) -> None:
         """A Ray of this run alone."""
         self._folder = tempfile.mkdtemp(prefix="ray-", dir=_short_folder())
         for left in reversed(range(_STARTS)):
             try:
-                self._init(LOCAL_RAY, object_store_memory=_STORE_BYTES, _temp_dir=self._folder)
+                self._init(LOCAL_RAY, include_dashboard=False, object_store_memory=_STORE_BYTES, _temp_dir=self._folder)
                 return
             except Exception as error:  # a plain Exception where a busy machine was too slow
                 self._ray.shutdown()
@@ -103,28 +107,37 @@ class RayCluster:
 
     def _join(self, address: str) -> None:
         try:
+            if address != RUNNING_RAY:
+                _reach(address)
             self._init(address)
-        except self._ray.exceptions.AuthenticationError as error:
+        except (OSError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
             raise TestbedError(
-                f"--ray {address}: the cluster wants a token: set RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN"
-            ) from error
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise TestbedError(
-                f"--ray {address}: no Ray cluster can be joined there ({_first_line(error)}). Start one with "
-                "`ray start --head`, and join this machine with `ray start --address=HOST:PORT`; --ray alone needs none"
+                f"--ray {address}: no Ray cluster can be joined there ({_reason(error)}). Start one with "
+                "`ray start --head`, and join this machine with `ray start --address=HOST:PORT`, RAY_AUTH_MODE and "
+                "RAY_AUTH_TOKEN being the same everywhere; --ray alone needs no cluster"
             ) from error
 
     def _init(self, address: str, **more: Any) -> None:
-        self._ray.init(
-            address, include_dashboard=False if more else None, log_to_driver=False, logging_level=logging.ERROR, **more
-        )
+        self._ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **more)
 
     def nodes(self) -> list[Node]:
+        """Those that are there. A head that is away is waited for; workers go on meanwhile."""
+        try:
+            _reach(self._head)
+        except OSError as error:
+            if time.monotonic() - self._head_heard_at > _HEAD_S:
+                raise TestbedError(
+                    f"the head of the Ray cluster, {self._head}, does not answer ({_reason(error)}): start the cluster "
+                    "again; the same command goes on"
+                ) from error
+            return self._nodes
+        self._head_heard_at = time.monotonic()
         alive = [node for node in self._ray.nodes() if node["Alive"]]
-        return [
+        self._nodes = [
             Node(n["NodeID"], n["NodeManagerHostname"], n["Resources"].get("CPU", 0.0), n["Resources"].get("GPU", 0.0))
             for n in alive
         ]
+        return self._nodes
 
     def start(self, node: Node, share: Share, orders: Orders) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -167,7 +180,8 @@ class RayCluster:
             pass
 
     def close(self) -> None:
-        self._ray.shutdown()
+        if self._ray is not None:
+            self._ray.shutdown()
         for name, value in self._before.items():
             os.environ.pop(name, None)
             if value is not None:
@@ -195,6 +209,17 @@ def _lost(error: Exception) -> Lost:
     return Lost(f"{kind}: {_last_line(error)}")
 
 
+def _reach(address: str) -> None:
+    """Ray itself tries for a quarter of an hour, with lines about its inside."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+
+
+def _reason(error: Exception) -> str:
+    """One sentence, without a number: Ray's own advice is about other commands."""
+    return getattr(error, "strerror", None) or _first_line(error).partition(". ")[0]
+
+
 def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
@@ -203,12 +228,16 @@ def _last_line(error: Exception) -> str:
     return _first_line(Exception("\n".join(reversed(str(error).splitlines()))))
 
 
-def _keep_logs_off_standard_output() -> None:
-    """Ray prints the last lines of a dead node's log among the tables of the run, which tells of that node itself."""
-    from ray._private import worker
-
+def _imported() -> Any:
+    try:
+        import ray
+        from ray._private import worker
+    except ImportError:
+        raise TestbedError("--ray needs the package ray: pip install 'robustness-testbed[ray]'") from None
+    # Ray prints the last lines of a dead node's log among the tables of the run, which tells of that node itself.
     if hasattr(worker, "print_to_stdstream"):  # no option of Ray does it
         worker.print_to_stdstream = lambda *arguments, **named: None
+    return ray
 
 
 def _short_folder() -> str | None:

@@ -238,7 +238,7 @@ class RayPool:
     def _unfit(self, node: Node, problem: str) -> None:
         """Its actors end, and are heard of once more: what they have told before comes first."""
         for member in self._own_members():
-            if member.slot is not None and member.slot.node.id == node.id:
+            if member.slot.node.id == node.id:
                 self._cluster.kill(member.actor)
         self._refuse(node, problem)
 
