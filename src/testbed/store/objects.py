@@ -44,15 +44,13 @@ class Facts:
 
 def file_system(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it. Listings are never cached: other machines write there too."""
-    scheme = url.split("://", 1)[0]
     try:
         from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise StoreError(f"{scheme}:// needs the package s3fs: pip install s3fs, or the extra `s3`") from error
-    try:
+
         system, path = url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
-        package = "pip install s3fs, or the extra `s3`" if scheme in ("s3", "s3a") else str(error)
+        scheme = url.split("://", 1)[0]
+        package = "pip install s3fs, or the extra `s3`" if scheme in ("s3", "s3a") else _reason(error)
         raise StoreError(f"{scheme}:// needs a package that is not installed: {package}") from error
     except Exception as error:  # of a file system that wants more than a URL, or of none
         raise StoreError(f"{url} cannot be opened: {_reason(error)}") from error
@@ -115,8 +113,9 @@ def blocks(url: str, size: int) -> Iterator[bytes]:
 def ranges(url: str, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
     """The bytes from start to stop of each range, one request each."""
     system, path = file_system(url)
+    starts, stops = [start for start, _ in wanted], [stop for _, stop in wanted]
     with _told(url, "cannot be read"):
-        parts = system.cat_ranges([path] * len(wanted), *map(list, zip(*wanted, strict=True)), on_error="raise")
+        parts = system.cat_ranges([path] * len(wanted), starts, stops, on_error="raise")
     short = next((part for part, (start, stop) in zip(parts, wanted, strict=True) if len(part) != stop - start), None)
     if short is not None:
         raise StorageAway(f"{url} cannot be read: its end did not come")
