@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from itertools import pairwise
 
 import pytest
 
 from object_storage import BREAK_OFF, FAIL, counted
 from testbed.errors import StoreError
 from testbed.store import objects
+
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch):
@@ -142,7 +145,7 @@ def test_storage_that_stays_away_is_given_up_and_the_next_upload_does_not_wait(o
     with pytest.raises(objects.StorageAway, match="no answer"):
         objects.patiently(away, told.append)
     assert tries[-1] == objects.PATIENCE_S and len(told) == 1
-    assert max(b - a for a, b in zip(tries, tries[1:], strict=False)) == 15.0
+    assert max(b - a for a, b in pairwise(tries)) == 15.0
     tries.clear()
     with pytest.raises(objects.StorageAway):
         objects.patiently(away, told.append)
@@ -163,7 +166,7 @@ def test_an_answer_that_is_cut_off_is_no_content(object_storage, file):
 
 
 def test_an_upload_in_parts_that_breaks_leaves_no_object_and_no_upload(object_storage, file, monkeypatch):
-    """s3fs ends the upload itself, where the storage answers. Its parts have 50 MB; here they have the least there is."""
+    """s3fs ends the upload itself, where the storage answers. Its parts have 50 MB, here as little as may be."""
     import s3fs.core
 
     monkeypatch.setattr(s3fs.core, "calculate_chunksize", lambda size, chunksize=None: 5 * 2**20)
@@ -208,9 +211,10 @@ def test_what_is_wrong_is_told_in_one_line(object_storage, file, monkeypatch):
 
 
 def test_without_the_package_the_answer_names_it(monkeypatch):
-    import fsspec.registry
-
+    known = import_module("fsspec.registry")._registry
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
-    with pytest.raises(StoreError, match=r"^s3:// needs a package that is not installed: pip install s3fs, or the extra"):
+    monkeypatch.delitem(known, "s3", raising=False)
+    with pytest.raises(
+        StoreError, match=r"^s3:// needs a package that is not installed: pip install s3fs, or the extra"
+    ):
         objects.facts_of("s3://bucket/a.npy")
