@@ -139,7 +139,7 @@ def test_storage_that_stays_away_is_given_up_and_the_next_upload_does_not_wait(o
 
     def away():
         tries.append(clock[0])
-        raise objects.StorageAway("s3://b/x cannot be written: no answer")
+        raise objects.StorageAway("s3://b/x cannot be written", "no answer")
 
     told: list[str] = []
     with pytest.raises(objects.StorageAway, match="no answer"):

@@ -54,6 +54,8 @@ def copy(context: Context, target: str) -> None:
     click.echo(_agreement(compared))
     if other.folder.resolve() == context.store.folder.resolve():
         click.echo(f"Both use the logits in {other.folder}: what one of them removes is missing to the other.")
+    elif compared.elsewhere:
+        click.echo("Both use the logits at addresses: what one of them removes is missing to the other.")
     click.echo(f"To go on there: --db, or TESTBED_DB={other.where.removeprefix('database ')}")
 
 

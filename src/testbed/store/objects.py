@@ -7,6 +7,7 @@ go, and only where there is none (`If-None-Match: *`). Whatever fails is told in
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,10 @@ class MissingObject(StoreError):
 
 class StorageAway(StoreError):
     """Object storage could not be reached, or failed; another try may succeed."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what}: {reason}")
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,13 @@ def _told(url: str, what: str) -> Iterator[None]:
     except (PermissionError, NotImplementedError) as error:
         raise StoreError(f"{url} {what}: {_reason(error)}") from error
     except Exception as error:
-        raise StorageAway(f"{url} {what}: {_reason(error)}") from error
+        raise StorageAway(f"{url} {what}", _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:
-    return masked(" ".join(str(error).split()) or type(error).__name__)
+    """In words: without the number of an OSError, and of addresses only the host, since the path has been told."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return masked(re.sub(r"(\bhttps?://[^/\s\"']+)[^\s\"']*", r"\1", " ".join(text.split())).rstrip("."))
 
 
 # ---- looking ---------------------------------------------------------------------------------------------
@@ -118,7 +125,7 @@ def ranges(url: str, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
         parts = system.cat_ranges([path] * len(wanted), starts, stops, on_error="raise")
     short = next((part for part, (start, stop) in zip(parts, wanted, strict=True) if len(part) != stop - start), None)
     if short is not None:
-        raise StorageAway(f"{url} cannot be read: its end did not come")
+        raise StorageAway(f"{url} cannot be read", "its end did not come")
     return [bytes(part) for part in parts]
 
 

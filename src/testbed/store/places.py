@@ -154,9 +154,13 @@ def _copy(source: Path, target: Path) -> None:
 
 def publish(logits: Place, digests: Mapping[str, str], samples: Place, tell: Callable[[str], None]) -> dict[str, str]:
     """Bring the arrays (name -> sha256) and the rows of a result to their places; ETags by array. Logits come last."""
-    objects.patiently(samples.put_rows, tell)
     names = sorted(digests, key=lambda name: name == "logits")
-    etags = {n: objects.patiently(partial(logits.array(n).put, digests[n]), tell) for n in names}
+    try:
+        objects.patiently(samples.put_rows, tell)
+        etags = {n: objects.patiently(partial(logits.array(n).put, digests[n]), tell) for n in names}
+    except objects.StorageAway as away:  # told in the same words of every pair that it happens to
+        root = logits.stored.rsplit("/", 2)[0]
+        raise objects.StorageAway(f"{root} cannot be written", f"{away.reason}; what is finished is kept") from away
     return {name: etag for name, etag in etags.items() if etag}
 
 
