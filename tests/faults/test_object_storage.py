@@ -15,7 +15,7 @@ from stored_results import completed, evaluations, results
 from testbed.data.writing import this_machine
 from testbed.engine.recording import Recorder
 from testbed.errors import StoreError
-from testbed.store import files, manage, objects, schema
+from testbed.store import files, manage, moving, objects, schema
 from testbed.store.comparing import compare
 from testbed.store.copying import copy
 from testbed.store.database import Store
@@ -481,3 +481,84 @@ def test_the_address_of_a_run_is_in_its_row_and_no_secret_of_the_environment(run
         rows = [tuple(row) for table in schema.tables.sorted_tables for row in connection.execute(table.select())]
     assert object_storage.root in repr(rows)
     assert object_storage.environment["AWS_SECRET_ACCESS_KEY"] not in repr(rows)
+
+
+# ---- moving what is there --------------------------------------------------------------------------------------
+
+
+def move(tmp_path, root):
+    return tiny.call("db.py", "--move-logits", root, "--db", tmp_path / "results" / "results.db")
+
+
+def test_local_logits_move_to_object_storage(run, object_storage, local, tmp_path):
+    _, store = run(logits=None)
+    told = move(tmp_path, object_storage.root)
+    assert (told.returncode, told.stdout) == (0, f"moved the logits of 2 results to {object_storage.root}\n"), (
+        told.stderr
+    )
+    assert {e.logits_path.startswith("s3://") for e in evaluations(store) if e.logits_path} == {True}
+    assert {e.samples_path.startswith("s3://") for e in evaluations(store)} == {True}  # of the derived one too
+    shutil.rmtree(store.folder / "logits")
+    assert_same(store, local)
+    assert [problem for _, problem in manage.verify(store)] == ["", ""]
+    assert completed(store, "tiny_a", "tiny").provenance.etags
+    assert move(tmp_path, object_storage.root).stdout.startswith("moved the logits of 0 results")
+    report, _ = run(logits=None)
+    assert not report.worked
+
+
+def test_a_move_that_is_interrupted_goes_on(run, object_storage, local, tmp_path):
+    _, store = run(logits=None)
+    object_storage.trouble = trouble(FAIL, ending="~brightness.npy")
+    told = move(tmp_path, object_storage.root)
+    assert told.returncode == 1 and "what is finished is kept" in told.stderr
+    assert np.array_equal(tiny.logits(store, "tiny_a", "tiny-probe"), tiny.logits(local, "tiny_a", "tiny-probe"))
+    object_storage.trouble = lambda method, key: ""
+    assert move(tmp_path, object_storage.root).stdout.startswith("moved the logits of 1 result ")
+    assert_same(store, local)
+
+
+def test_damaged_logits_do_not_move_and_a_result_that_is_replaced_meanwhile_leaves_no_object(
+    run, object_storage, tmp_path, monkeypatch
+):
+    _, store = run(settings=["tiny"], logits=None)
+    path = store.folder / completed(store, "tiny_a", "tiny").logits_path
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"x")
+    told = move(tmp_path, object_storage.root)
+    assert told.returncode == 1 and "stays, it is damaged: " in told.stderr and object_storage.objects() == []
+    path.write_bytes(whole)
+
+    def removed(*arguments):
+        with store.writing() as connection:
+            connection.execute(schema.evaluations.delete())
+        return publish(*arguments)
+
+    publish = moving.publish
+    monkeypatch.setattr(moving, "publish", removed)
+    assert move(tmp_path, object_storage.root).returncode == 0
+    assert object_storage.objects(".npy") == []
+
+
+def test_a_secret_in_the_place_to_move_to_is_not_repeated(run, tmp_path):
+    run(settings=["tiny"], logits=None)
+    told = move(tmp_path, "s3://key:hidden/slash@bucket")
+    assert told.returncode == 1 and "hidden" not in told.stdout + told.stderr
+    assert told.stderr.startswith("Error: --move-logits: expected a URL without user")
+
+
+def test_two_commands_that_move_the_same_lose_nothing(run, object_storage, local, tmp_path, monkeypatch):
+    _, store = run(logits=None)
+    publish, nested = moving.publish, []
+
+    def meanwhile(*arguments):
+        etags = publish(*arguments)
+        if not nested:
+            nested.append(True)
+            assert move(tmp_path, object_storage.root).returncode == 0
+        return etags
+
+    monkeypatch.setattr(moving, "publish", meanwhile)
+    move(tmp_path, object_storage.root)
+    assert_same(store, local)
+    assert [problem for _, problem in manage.verify(store)] == ["", ""]

@@ -80,7 +80,7 @@ def _outputs_elsewhere(store: Store, evaluation: Evaluation) -> Outputs:
     place = store.place(evaluation.logits_path)
     arrays = {
         name: StoredArray(place.array(name), sha256, facts.etags.get(name, ""), refuse_this)
-        for name, sha256 in facts.arrays_sha256.items()
+        for name, sha256 in {"logits": str(evaluation.logits_sha256), **facts.arrays_sha256}.items()
     }
     return _readable(OutputsElsewhere(rows, arrays, n_bad=len(facts.bad_rows)), facts.bad_rows)
 
