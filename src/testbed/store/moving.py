@@ -49,9 +49,10 @@ def _note(
     with store.writing() as connection:
         here = e.c.id == evaluation_id
         row = connection.execute(sa.select(e.c.logits_path, e.c.provenance).where(here, e.c.complete)).first()
-        if row is None or row.logits_path != logits[0]:
-            return row is not None and row.logits_path == logits[1]
-        facts = {**(row.provenance or {}), **({"etags": etags} if etags else {})}
+        path, stored = row or (None, None)
+        if path != logits[0]:
+            return path == logits[1]
+        facts = {**(stored or {}), **({"etags": etags} if etags else {})}
         connection.execute(e.update().where(here).values(logits_path=logits[1], provenance=facts))
         reading = [evaluation_id]
         while reading:
