@@ -14,6 +14,7 @@ from object_storage import BREAK_OFF, FAIL, counted, slow
 from stored_results import completed, evaluations, results
 from testbed.data.writing import this_machine
 from testbed.engine.recording import Recorder
+from testbed.entries.registry import Registry
 from testbed.errors import StoreError
 from testbed.store import files, manage, moving, objects, schema
 from testbed.store.comparing import compare
@@ -24,6 +25,7 @@ from testbed.store.find import find
 from testbed.store.merging import merge
 from testbed.store.opening import open_store
 from testbed.store.sweeping import sweep
+from testbed.studies.groups import StoredGroup
 
 SETTINGS = ["tiny", "tiny-even", "tiny-probe"]
 
@@ -135,7 +137,7 @@ def test_the_same_command_finds_everything_done(run, object_storage):
 # ---- storage that misbehaves ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", [FAIL, BREAK_OFF])
+@pytest.mark.parametrize("what", [FAIL, pytest.param(BREAK_OFF, marks=pytest.mark.long)])
 def test_storage_that_fails_for_a_while_costs_nothing_but_a_line(tmp_path, object_storage, local, what, monkeypatch):
     monkeypatch.setattr(objects, "PATIENCE_S", 300.0)
     monkeypatch.setattr(objects.time, "sleep", lambda seconds: None)
@@ -175,6 +177,7 @@ def test_storage_that_stays_away_fails_in_a_line_and_the_same_command_goes_on(
     assert_same(store, local)
 
 
+@pytest.mark.long
 def test_slow_storage_only_takes_time(run, object_storage, local):
     object_storage.trouble = slow(0.05)
     report, store = run()
@@ -292,10 +295,21 @@ def test_another_object_storage_is_not_taken_for_the_loss_of_all_logits(run, obj
     _, store = run()
     object_storage.system.rm(object_storage.root, recursive=True)
     told = tiny.call("db.py", "--verify", "--db", tmp_path / "results" / "results.db")
-    assert told.returncode == 1 and "holds no logits of the testbed (expected .testbed there)" in told.stderr
+    assert told.returncode == 1 and "holds no logits of the testbed: expected .testbed there; is it" in told.stderr
     with pytest.raises(StoreError, match="is it the right object storage"):
         run(logits=None)  # nothing is run again
     assert {e.status for e in evaluations(store)} == {"completed"}
+
+
+def test_a_group_is_not_measured_without_what_cannot_be_read(run, object_storage, tmp_path):
+    """An aggregate leaves out settings that were not run; one whose storage is away was."""
+    _, store = run()
+    forget_fetched(store)
+    object_storage.trouble = lambda method, key: FAIL
+    stored = StoredGroup(store, Registry(), "tiny_a", ("tiny",), "")
+    assert stored.samples("tiny.noise") is None
+    with pytest.raises(objects.StorageAway):
+        stored.samples("tiny")
 
 
 @pytest.mark.parametrize("words", [("--remove-evaluation", "tiny_a", "tiny-probe"), ("--remove-model", "tiny_a")])

@@ -197,14 +197,14 @@ def _size(url: str) -> int | None:
 
 
 def missing(url: str) -> str:
-    """That an object is missing, in words. Raises StoreError where all of its root is: that is another place."""
+    """That an object is missing, in words. Raises StorageAway where all of its root is: that is another place."""
     root = url.rsplit("/", 2)[0]
     try:
         objects.facts_of(f"{root}/{_MARK}")
     except objects.MissingObject as error:
-        raise StoreError(
-            f"{root} holds no logits of the testbed (expected {_MARK} there): is it the right object storage "
-            "(AWS_ENDPOINT_URL)?"
+        raise objects.StorageAway(
+            f"{root} holds no logits of the testbed",
+            f"expected {_MARK} there; is it the right object storage (AWS_ENDPOINT_URL)?",
         ) from error
     return f"{url} {MISSING}"
 
