@@ -15,6 +15,7 @@ from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import find, meant_variant, nothing_found, numbers
 from testbed.store.measuring import outputs_of, refuse_answers
 from testbed.store.names import matches
+from testbed.store.objects import StorageAway
 from testbed.store.outputs import Outputs
 
 _TOLERANCE = 0.05  # percentage points between stored and recomputed accuracy
@@ -37,7 +38,7 @@ class StoredOutputs:
             if with_probabilities:
                 refuse_answers(outputs, evaluation.label)
             return outputs
-        except DamagedError:
+        except (DamagedError, StorageAway):
             raise
         except TestbedError as error:
             say(f"left out: {error}", err=True)

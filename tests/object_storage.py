@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -70,13 +71,14 @@ class ObjectStorage:
         method, key = environ["REQUEST_METHOD"], environ["PATH_INFO"].lstrip("/")
         what = self.trouble(method, key)
         if what == FAIL:
-            environ["wsgi.input"].read()
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             self.asked.append(Request(method, key, environ["QUERY_STRING"], 0))
             start_response("500 Internal Server Error", [("Content-Type", "application/xml")])
             return [b"<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>"]
         answer = b"".join(self._answer(environ, start_response))
         self.asked.append(Request(method, key, environ["QUERY_STRING"], 0 if method == "HEAD" else len(answer)))
         if what == BREAK_OFF:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)  # or the client would wait for its time limit
             raise ConnectionAbortedError("as told")
         return [answer]
 

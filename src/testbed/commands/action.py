@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,16 +69,19 @@ class Context:
 
     @cached_property
     def store(self) -> Store:
-        from testbed.store.opening import open_store
-
-        return open_store(self.db)
+        return self._opened(create=False)
 
     @cached_property
     def new_store(self) -> Store:
         """The database, created where there is none: only for flags that write."""
+        return self._opened(create=True)
+
+    def _opened(self, create: bool) -> Store:
         from testbed.store.opening import open_store
 
-        return open_store(self.db, create=True)
+        store = open_store(self.db, create)
+        store.tell = partial(say, err=True)  # when it waits for a server or for object storage
+        return store
 
     @cached_property
     def registry(self) -> Registry:

@@ -115,11 +115,19 @@ def _damages(context: Context, every: Sequence[State]) -> dict[int, str]:
 
     told: dict[int, str] = {}
     listing = Listing()  # of object storage
+    unseen: dict[str, str] = {}  # places that could not be looked at -> why
     for s in every:
         if s.status == DAMAGED:
             told[s.id] = s.error or DAMAGED
         elif s.status == "completed" and s.logits_path:
-            told[s.id] = missing_or_cut(context.store.folder, s.logits_path, s.logits_bytes, listing)
+            root = s.logits_path.rpartition("/")[0].rpartition("/")[0]
+            try:
+                if root not in unseen:
+                    told[s.id] = missing_or_cut(context.store.folder, s.logits_path, s.logits_bytes, listing)
+            except StoreError as error:
+                unseen[root] = str(error)
+    for why in unseen.values():
+        say(f"warning: {why}; whether logits there are whole is not known", err=True)
     for s in sorted(every, key=lambda s: s.id):  # what is derived is stored after what it is derived from
         if s.derived_from_id in told:
             told[s.id] = told[s.derived_from_id]

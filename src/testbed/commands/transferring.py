@@ -1,4 +1,4 @@
-"""Flags of db.py that take the results of one database into another: --merge and --copy."""
+"""Flags of db.py that bring results to another place: --merge and --copy of databases, --move-logits of files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from testbed.commands.action import BRING_IN, TAKE_OUT, Action, Context
+from testbed.commands.action import BRING_IN, LOOK_AFTER, TAKE_OUT, Action, Context
 from testbed.commands.options import say
 from testbed.errors import StoreError, TestbedError, counted
 
@@ -54,7 +54,24 @@ def copy(context: Context, target: str) -> None:
     click.echo(_agreement(compared))
     if other.folder.resolve() == context.store.folder.resolve():
         click.echo(f"Both use the logits in {other.folder}: what one of them removes is missing to the other.")
+    elif compared.elsewhere:
+        click.echo("Both use the logits at addresses: what one of them removes is missing to the other.")
     click.echo(f"To go on there: --db, or TESTBED_DB={other.where.removeprefix('database ')}")
+
+
+def move_logits(context: Context, root: str) -> None:
+    from testbed.store.moving import move_logits as moved
+    from testbed.store.places import checked_root
+
+    done = list(moved(context.store, checked_root(root, "--move-logits")))
+    bad = [(e, problem) for e, problem in done if problem]
+    for evaluation, problem in bad:
+        say(f"{evaluation.label} stays, it is damaged: {problem}", err=True)
+    click.echo(f"moved the logits of {counted(len(done) - len(bad), 'result')} to {root}")
+    if bad:
+        raise TestbedError(
+            f"{counted(len(bad), 'damaged result')} not moved: --verify marks them, eval.py makes them again"
+        )
 
 
 def _in_words(taken: Taken, verb: str = "took in") -> str:
@@ -129,5 +146,13 @@ ACTIONS = (
         "goes on.",
         ("URL",),
         purpose=TAKE_OUT,
+    ),
+    Action(
+        "move-logits",
+        move_logits,
+        "Move the logits of completed results from the results folder to a URL, such as s3://BUCKET/PREFIX; what was "
+        "interrupted goes on.",
+        ("URL",),
+        purpose=LOOK_AFTER,
     ),
 )

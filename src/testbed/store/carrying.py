@@ -108,9 +108,10 @@ class Carrier:
 
     def parts(self, stored: str, starts: list[int]) -> None:
         """Bring the chunks of an unfinished evaluation. One that is lost is made again by the next run."""
-        if self.stays(stored):
+        if self._same:
             return
-        here, there = (files.parts_folder(folder / stored) for folder in (self._source, self._target))
+        # Of what is kept at an address, the chunks lie in the folder all the same.
+        here, there = (files.parts_folder(Place(folder, stored).draft) for folder in (self._source, self._target))
         with writing_to(there):
             files.make_parts_folder(there)
             for start in starts:

@@ -16,8 +16,7 @@ from typing import NoReturn
 import numpy as np
 
 from testbed.data.rows import Rows
-from testbed.errors import StoreError
-from testbed.store import fetched, files, objects
+from testbed.store import fetched, objects
 from testbed.store.outputs import Outputs
 from testbed.store.places import Place, missing
 
@@ -25,10 +24,6 @@ _HEADER = 512  # bytes that hold the header of any array of ours
 _GAP = 256 * 1024  # bytes between two rows that cost less than another request
 _SHARE = 0.25  # of the file: beyond that it is fetched, checked and kept
 _SMALL = 2**20  # bytes of a file that is fetched at once
-
-
-class Changed(StoreError):
-    """An object is missing, or is not the one that was written."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +61,11 @@ class StoredArray:
     def whole(self) -> np.ndarray:
         """All of it, compared with its checksum and memory-mapped."""
         try:
-            path = fetched.fetched_array(self._place.folder, self._place.stored, self._sha256)
+            return fetched.array(self._place.folder, self._place.stored, self._sha256)
         except objects.MissingObject:
             self._refuse(missing(self._place.stored))
         except fetched.OtherContents as other:
             self._refuse(str(other))
-        return files.load_logits(path)
 
     @cached_property
     def _header(self) -> _Header | None:

@@ -1,4 +1,5 @@
 """Files of object storage that were fetched: below results/cache/logits, bounded, the least recently used go first.
+Where results are read-only they are below the user's own cache.
 
 Arrays are named by their checksum, which is compared before one is used, so that it does not matter which machine or
 database they came from.
@@ -12,23 +13,34 @@ import time
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+
 from testbed.data.rows import Rows
+from testbed.data.user_cache import user_cache
 from testbed.data.writing import aside_written_by, write_aside, writing_to
 from testbed.errors import StoreError
 from testbed.store import files, objects
 
 CACHE_VARIABLE = "TESTBED_LOGITS_CACHE_GB"
 _DEFAULT_GB = 20.0
-FOLDER = Path("cache", "logits")  # of the results folder
+_TORN_AFTER_S = 3600.0  # without a byte: whoever was fetching a file is gone
 
 
 class OtherContents(StoreError):
     """An object is not the one that was written."""
 
 
+def cache(folder: Path) -> Path:
+    """Where files are kept for the results in a folder."""
+    kept = folder / "cache" / "logits"
+    nearest = next((place for place in (kept, *kept.parents) if place.exists()), folder)
+    writable = os.access(nearest, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+    return kept if writable else user_cache("logits")
+
+
 def at_hand(folder: Path, sha256: str) -> Path | None:
     """The array of that checksum, where it was fetched before and is whole."""
-    path = folder / FOLDER / f"{sha256}.npy"
+    path = cache(folder) / f"{sha256}.npy"
     try:
         state = path.stat()
         whole = files.known_sha256(path) == sha256
@@ -42,15 +54,23 @@ def at_hand(folder: Path, sha256: str) -> Path | None:
     return path if whole else None
 
 
-def fetched_array(folder: Path, url: str, sha256: str) -> Path:
-    """A file of this machine with the array, compared with its checksum. Raises MissingObject and OtherContents."""
-    return at_hand(folder, sha256) or _fetch(url, folder / FOLDER / f"{sha256}.npy", sha256)
+def array(folder: Path, url: str, sha256: str) -> np.ndarray:
+    """The array, compared with its checksum and memory-mapped. Raises MissingObject and OtherContents."""
+    path = cache(folder) / f"{sha256}.npy"
+    if at_hand(folder, sha256) is None:
+        _fetch(url, path, sha256)
+    try:
+        return files.load_logits(path)
+    except StoreError:
+        if path.is_file():
+            raise
+        return files.load_logits(_fetch(url, path, sha256))  # another process has made room in the meantime
 
 
 def rows(folder: Path, url: str, again: bool = False) -> Rows:
     """A list of images, whose name tells what is in it: one that was fetched before will do, unless `again`."""
     digest = hashlib.sha256(url.encode()).hexdigest()
-    path = folder / FOLDER / f"{digest[:16]}-{PurePosixPath(url).name}"
+    path = cache(folder) / f"{digest[:16]}-{PurePosixPath(url).name}"
     if path.is_file() and not again:
         with suppress(StoreError):  # it may be torn
             return files.load_rows(path)
@@ -62,15 +82,15 @@ def rows(folder: Path, url: str, again: bool = False) -> Rows:
 
 
 def keep(folder: Path, path: Path, sha256: str) -> None:
-    """Take a file that was made here and uploaded, so that it need not be fetched."""
-    target = folder / FOLDER / f"{sha256}.npy"
+    """Take a file that was made here and uploaded, so that it need not be fetched. It is gone from its place."""
+    target = cache(folder) / f"{sha256}.npy"
     size = path.stat().st_size
-    if size > _budget():
-        path.unlink()
-        return
-    _make_room(target.parent, size)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(path, target)
+    with suppress(OSError):  # a cache on another disk, or a full one
+        if size <= budget():
+            _make_room(target.parent, size)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+    path.unlink(missing_ok=True)
 
 
 def _fetch(url: str, path: Path, sha256: str | None = None) -> Path:
@@ -91,7 +111,8 @@ def _fetch(url: str, path: Path, sha256: str | None = None) -> Path:
     return path
 
 
-def _budget() -> float:
+def budget() -> float:
+    """How many bytes may be kept."""
     given = os.environ.get(CACHE_VARIABLE)
     try:
         gigabytes = float(given) if given else _DEFAULT_GB
@@ -107,11 +128,13 @@ def _make_room(folder: Path, needed: int) -> None:
     kept = []
     with suppress(OSError):
         for path in folder.iterdir():
-            if aside_written_by(path.name) is None:
-                with suppress(OSError):  # removed by another run
-                    state = path.stat()
+            with suppress(OSError):  # removed by another run
+                state = path.stat()
+                if aside_written_by(path.name) is None:
                     kept.append((state.st_atime, state.st_size, path))
-    room = _budget() - needed - sum(size for _, size, _ in kept)
+                elif time.time() - state.st_mtime > _TORN_AFTER_S:
+                    path.unlink()
+    room = budget() - needed - sum(size for _, size, _ in kept)
     for _, size, path in sorted(kept):
         if room >= 0:
             return

@@ -30,6 +30,7 @@ from testbed.store.fetched import OtherContents
 from testbed.store.find import evaluation_by_id
 from testbed.store.objects import MissingObject
 from testbed.store.outputs import Outputs
+from testbed.store.places import missing
 
 _BOOTSTRAP_RESAMPLES = 200
 _BOOTSTRAP_ELEMENTS = 10_000_000  # larger logits get no interval for a metric that brings none of its own
@@ -70,14 +71,16 @@ def _outputs_elsewhere(store: Store, evaluation: Evaluation) -> Outputs:
     refuse_this = partial(refuse, store, evaluation)
     try:
         rows = samples.rows()
-    except (MissingObject, OtherContents) as error:
+    except MissingObject:
+        refuse_this(missing(samples.stored))
+    except OtherContents as error:
         refuse_this(str(error))
     if len(rows) != evaluation.n_images:
         refuse_this(f"{samples}: expected {evaluation.n_images} rows, got {len(rows)}")
     place = store.place(evaluation.logits_path)
     arrays = {
         name: StoredArray(place.array(name), sha256, facts.etags.get(name, ""), refuse_this)
-        for name, sha256 in facts.arrays_sha256.items()
+        for name, sha256 in {"logits": str(evaluation.logits_sha256), **facts.arrays_sha256}.items()
     }
     return _readable(OutputsElsewhere(rows, arrays, n_bad=len(facts.bad_rows)), facts.bad_rows)
 

@@ -7,6 +7,7 @@ go, and only where there is none (`If-None-Match: *`). Whatever fails is told in
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ class MissingObject(StoreError):
 class StorageAway(StoreError):
     """Object storage could not be reached, or failed; another try may succeed."""
 
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what}: {reason}")
+        self.reason = reason
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -44,15 +49,13 @@ class Facts:
 
 def file_system(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it. Listings are never cached: other machines write there too."""
-    scheme = url.split("://", 1)[0]
     try:
         from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise StoreError(f"{scheme}:// needs the package s3fs: pip install s3fs, or the extra `s3`") from error
-    try:
+
         system, path = url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
-        package = "pip install s3fs, or the extra `s3`" if scheme in ("s3", "s3a") else str(error)
+        scheme = url.split("://", 1)[0]
+        package = "pip install s3fs, or the extra `s3`" if scheme in ("s3", "s3a") else _reason(error)
         raise StoreError(f"{scheme}:// needs a package that is not installed: {package}") from error
     except Exception as error:  # of a file system that wants more than a URL, or of none
         raise StoreError(f"{url} cannot be opened: {_reason(error)}") from error
@@ -71,11 +74,13 @@ def _told(url: str, what: str) -> Iterator[None]:
     except (PermissionError, NotImplementedError) as error:
         raise StoreError(f"{url} {what}: {_reason(error)}") from error
     except Exception as error:
-        raise StorageAway(f"{url} {what}: {_reason(error)}") from error
+        raise StorageAway(f"{url} {what}", _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:
-    return masked(" ".join(str(error).split()) or type(error).__name__)
+    """In words: without the number of an OSError, and of addresses only the host, since the path has been told."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return masked(re.sub(r"(\bhttps?://[^/\s\"']+)[^\s\"']*", r"\1", " ".join(text.split())).rstrip("."))
 
 
 # ---- looking ---------------------------------------------------------------------------------------------
@@ -115,11 +120,12 @@ def blocks(url: str, size: int) -> Iterator[bytes]:
 def ranges(url: str, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
     """The bytes from start to stop of each range, one request each."""
     system, path = file_system(url)
+    starts, stops = [start for start, _ in wanted], [stop for _, stop in wanted]
     with _told(url, "cannot be read"):
-        parts = system.cat_ranges([path] * len(wanted), *map(list, zip(*wanted, strict=True)), on_error="raise")
+        parts = system.cat_ranges([path] * len(wanted), starts, stops, on_error="raise")
     short = next((part for part, (start, stop) in zip(parts, wanted, strict=True) if len(part) != stop - start), None)
     if short is not None:
-        raise StorageAway(f"{url} cannot be read: its end did not come")
+        raise StorageAway(f"{url} cannot be read", "its end did not come")
     return [bytes(part) for part in parts]
 
 

@@ -82,7 +82,7 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
         if not read_only:
             store.mask_commands()
         if create and (root := os.environ.get(LOGITS_VARIABLE)):
-            store.logits_root = checked_root(root)
+            store.logits_root = checked_root(root, LOGITS_VARIABLE)
         return store
     except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
         told = masked(reason(error), url.password if isinstance(url.password, str) else None)

@@ -60,6 +60,11 @@ class Place:
             return self.folder / self.stored
         return self.folder / _BELOW / "/".join(self.stored.rsplit("/", 2)[1:])
 
+    @property
+    def stays_where_made(self) -> bool:
+        """Whether the draft is the file: in the results folder, by whatever name."""
+        return not self.remote and self.path.resolve() == self.draft.resolve()
+
     def array(self, name: str) -> Place:
         """The file of another array of the same evaluation: `logits` by this name, what was recorded beside it.
 
@@ -108,7 +113,7 @@ class Place:
         """Bring the file from its draft to its place; the ETag of the object, where it has one."""
         if self.remote:
             return objects.put_new(self.draft, self.stored, sha256).etag
-        if self.path != self.draft:
+        if not self.stays_where_made:
             with writing_to(self.path):
                 write_aside(self.path, partial(_copy, self.draft))
         return ""
@@ -130,7 +135,7 @@ class Place:
             with suppress(OSError):
                 if place.remote:
                     fetched.keep(self.folder, place.draft, sha256)
-                elif place.path != place.draft:
+                elif not place.stays_where_made:
                     place.draft.unlink()
 
     def remove(self) -> None:
@@ -139,7 +144,7 @@ class Place:
         if self.remote:
             folder, name = self.stored.rsplit("/", 1)
             objects.remove_beginning(folder, name.removesuffix(".npy"))
-        elif self.path != self.draft:
+        elif not self.stays_where_made:
             files.remove_logits(self.path.parent, self.path.name)
 
 
@@ -149,9 +154,13 @@ def _copy(source: Path, target: Path) -> None:
 
 def publish(logits: Place, digests: Mapping[str, str], samples: Place, tell: Callable[[str], None]) -> dict[str, str]:
     """Bring the arrays (name -> sha256) and the rows of a result to their places; ETags by array. Logits come last."""
-    objects.patiently(samples.put_rows, tell)
     names = sorted(digests, key=lambda name: name == "logits")
-    etags = {n: objects.patiently(partial(logits.array(n).put, digests[n]), tell) for n in names}
+    try:
+        objects.patiently(samples.put_rows, tell)
+        etags = {n: objects.patiently(partial(logits.array(n).put, digests[n]), tell) for n in names}
+    except objects.StorageAway as away:  # told in the same words of every pair that it happens to
+        root = logits.stored.rsplit("/", 2)[0]
+        raise objects.StorageAway(f"{root} cannot be written", f"{away.reason}; what is finished is kept") from away
     return {name: etag for name, etag in etags.items() if etag}
 
 
@@ -188,14 +197,14 @@ def _size(url: str) -> int | None:
 
 
 def missing(url: str) -> str:
-    """That an object is missing, in words. Raises StoreError where all of its root is: that is another place."""
+    """That an object is missing, in words. Raises StorageAway where all of its root is: that is another place."""
     root = url.rsplit("/", 2)[0]
     try:
         objects.facts_of(f"{root}/{_MARK}")
     except objects.MissingObject as error:
-        raise StoreError(
-            f"{root} holds no logits of the testbed (expected {_MARK} there): is it the right object storage "
-            "(AWS_ENDPOINT_URL)?"
+        raise objects.StorageAway(
+            f"{root} holds no logits of the testbed",
+            f"expected {_MARK} there; is it the right object storage (AWS_ENDPOINT_URL)?",
         ) from error
     return f"{url} {MISSING}"
 
@@ -208,32 +217,38 @@ def under(root: str, relative: str) -> str:
     return f"{root}/{relative.removeprefix(_BELOW)}"
 
 
-def checked_root(given: str) -> str:
-    """The URL of --logits, if it is one that files can be kept under and holds no secret, which no message repeats."""
-    authority = given.split("://", 1)[-1].split("/", 1)[0]
-    if "@" in authority or "?" in given or "#" in given:
+def checked_root(given: str, by: str = "--logits") -> str:
+    """The URL that was given, if files can be kept under it and it holds no secret, which no message repeats."""
+    # A secret key may hold a /, so that an @ anywhere may end one; and key:secret may stand without it.
+    if re.search(r"[@?#]|::|//[^/]*:(?![0-9]+(/|$))", given):
         raise StoreError(
-            "--logits: expected a URL without user, password or parameters, such as s3://bucket/prefix: object storage "
+            f"{by}: expected a URL without user, password or parameters, such as s3://bucket/prefix: object storage "
             "takes its credentials from the environment or its own files"
         )
-    if not _ROOT.fullmatch(given) or not given.split("://", 1)[1].strip("/") or "::" in given:
-        raise StoreError(f"--logits: expected a URL such as s3://bucket/prefix or file:///folder, got '{given}'")
+    if not _ROOT.fullmatch(given) or not given.split("://", 1)[1].strip("/"):
+        raise StoreError(f"{by}: expected a URL such as s3://bucket/prefix or file:///folder, got '{given}'")
     scheme, rest = given.split("://", 1)
     if scheme in _CANNOT:
-        raise StoreError(f"--logits: expected a URL such as s3://bucket/prefix, got {scheme}:, which {_CANNOT[scheme]}")
+        raise StoreError(f"{by}: expected a URL such as s3://bucket/prefix, got {scheme}:, which {_CANNOT[scheme]}")
     if scheme == "file" and not rest.startswith("/"):
-        raise StoreError(f"--logits: expected file:/// with a path from the root on, got '{given}'")
-    if any(part in (".", "..") for part in rest.split("/")):
-        raise StoreError(f"--logits: expected a URL without . and .. in its path, got '{given}'")
+        raise StoreError(f"{by}: expected file:/// with a path from the root on, got '{given}'")
+    if any(part in ("", ".", "..") for part in rest.strip("/").split("/")):
+        raise StoreError(f"{by}: expected a URL without //, . and .. in its path, got '{given}'")
     return given.rstrip("/")
+
+
+def folder_of(root: str | None) -> Path | None:
+    """The folder that a root names; None for object storage and for none."""
+    return Path(root.removeprefix(_HERE)) if root is not None and root.startswith(_HERE) else None
 
 
 def make_ready(root: str) -> None:
     """See that files can be written under a root, before hours of work. A small object tells that this is the place."""
-    if is_remote(root):
+    folder = folder_of(root)
+    if folder is None:
+        fetched.budget()  # refused now where it is no number
         objects.put_bytes(_MARK_TEXT, f"{root}/{_MARK}")
         return
-    folder = Path(root.removeprefix(_HERE))
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):

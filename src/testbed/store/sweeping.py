@@ -21,6 +21,7 @@ from testbed.data import writing
 from testbed.store import schema
 from testbed.store.database import Store
 from testbed.store.leases import process_lives
+from testbed.store.places import folder_of
 
 _KNOWS = "SELECT 1 FROM evaluations WHERE logits_path = ? OR logits_path LIKE '%://' || ?"
 SILENT_S = 24 * 3600.0  # after which what nobody is known to own is taken for left behind
@@ -34,16 +35,32 @@ def sweep(store: Store) -> list[Path]:
     root = store.folder / "logits"
     removed = []
     beside = [path for path in store.folder.glob(".*") if writing.aside_written_by(path.name) and path.is_file()]
-    for path in (*beside, *_temporary_files(root)):
+    kept = [root, *filter(None, [folder_of(store.logits_root)])]
+    for path in (*beside, *(path for folder in kept for path in _temporary_files(folder))):
         if not _may_be_written(store, path):
             with suppress(OSError):
                 path.unlink()
                 removed.append(path)
     for folder in root.glob("*/*.parts"):
         if folder.is_dir() and not _may_be_resumed(store, folder):
+            for draft in _drafts(store, folder):  # before the chunks, by which they are found
+                draft.unlink(missing_ok=True)
+                removed.append(draft)
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder)
     return removed
+
+
+def _drafts(store: Store, folder: Path) -> list[Path]:
+    """The joined files beside chunks, where the evaluation is kept elsewhere and has been put there."""
+    relative = folder.with_suffix(".npy").relative_to(store.folder).as_posix()
+    e = schema.evaluations.c
+    complete = sa.select(e.logits_path).where(e.logits_path.endswith(_elsewhere(relative), autoescape=True), e.complete)
+    with store.reading() as connection:
+        stored = connection.execute(complete).scalars().all()
+    if not stored or any(store.place(each).stays_where_made for each in stored):
+        return []
+    return [path for path in folder.parent.glob(f"{folder.stem}*.npy") if path.stem.split("~")[0] == folder.stem]
 
 
 def _temporary_files(root: Path) -> Iterator[Path]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from testbed.errors import DamagedError, StoreError
-from testbed.store import damage, files, schema
+from testbed.store import damage, schema
 from testbed.store.carrying import Carried, Carrier
 from testbed.store.database import Store, now
 from testbed.store.find import evaluation_by_id
@@ -180,7 +180,7 @@ class Transfer:
                 self._enter(there, connection, row, values)
         self.taken.replaced += replaced
         self.gone |= gone.keys()
-        files.remove_all_logits(self.target.folder, filter(None, gone.values()))
+        self.target.discard(filter(None, gone.values()))
 
     def _enter(self, there: sa.Connection, connection: sa.Connection, row: Row, values: Mapping[str, Any]) -> None:
         made = {name: value for name, value in values.items() if value is not None}

@@ -20,6 +20,7 @@ from testbed.store.evaluation import OWN
 from testbed.store.find import find_one, meant_variant, numbers
 from testbed.store.measuring import outputs_of
 from testbed.store.names import model_names
+from testbed.store.objects import StorageAway
 
 if TYPE_CHECKING:
     from testbed.store.outputs import Outputs
@@ -66,7 +67,7 @@ class StoredGroup:
         try:
             evaluation = find_one(self.store, self.model, setting, self.variant, source=OWN)
             return outputs_of(self.store, self.registry, evaluation)
-        except DamagedError:
+        except (DamagedError, StorageAway):
             raise
         except (StoreError, UnknownName):  # to an aggregate, a setting that was not run is a missing one
             return None
