@@ -81,7 +81,7 @@ def counted(n: int, noun: str) -> str:
 
 def in_words(error: BaseException) -> str:
     """An error in one line. The type is added unless it is a TestbedError, whose message is complete."""
-    return str(error) if isinstance(error, TestbedError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, TestbedError) else printable(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def disk_is_full(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import click
 
-from testbed.errors import TestbedError, near_names
+from testbed.errors import TestbedError, near_names, printable
 from testbed.options import AUTO
 
 _MOST_FILES = 4  # named in one message
@@ -37,8 +38,13 @@ def as_called(text: str) -> str:
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print a line that may name a script, as_called."""
-    click.echo(as_called(text), err=err)
+    """Print lines that may name a script, as_called. Names in them move no cursor."""
+    click.echo(shown(as_called(text)), err=err)
+
+
+def shown(text: str) -> str:
+    """Lines of text with what a terminal would obey written out, such as \\x1b."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 class _Formatter(click.HelpFormatter):
@@ -205,8 +211,20 @@ def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
         except TestbedError as error:
             # What a library says of a file may have several lines.
             raise click.ClickException(as_called(" ".join(str(error).splitlines()))) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            # A value that no testbed writes: SQLite keeps whatever it is given.
+            if told := _what_is_odd():
+                raise click.ClickException(told) from error
+            raise
 
     return wrapped
+
+
+def _what_is_odd() -> str:
+    opening = sys.modules.get("testbed.store.opening")  # not loaded: no database was opened
+    return opening.what_is_odd() if opening is not None else ""
 
 
 db_option = click.option(

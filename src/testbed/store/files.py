@@ -223,9 +223,3 @@ def remove_logits(folder: Path, relative: str) -> None:
         shutil.rmtree(parts, ignore_errors=True)
         if not parts.exists():
             return
-
-
-def remove_all_logits(folder: Path, paths: Iterable[str]) -> None:
-    """The files of results that others have replaced."""
-    for path in paths:
-        remove_logits(folder, path)

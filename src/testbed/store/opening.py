@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import sqlalchemy as sa
 
@@ -18,6 +19,7 @@ from testbed.store.database import Store
 from testbed.store.masking import masked, masked_url
 from testbed.store.migrating import bring_up_to_date
 from testbed.store.places import checked_root
+from testbed.store.row_checks import refuse_odd_rows
 from testbed.store.transactions import reason
 
 DB_VARIABLE = "TESTBED_DB"
@@ -26,6 +28,19 @@ LOGITS_VARIABLE = "TESTBED_LOGITS"
 DEFAULT_FOLDER, DEFAULT_DB = "results", "results.db"
 _PATIENCE_S = 60  # for another process to finish its transaction
 _STEP_MS = 250
+
+
+_opened: WeakSet[Store] = WeakSet()  # by this process
+
+
+def what_is_odd() -> str:
+    """What is wrong with the rows of a database that this process has opened, for one who stumbled; mostly nothing."""
+    for store in _opened:
+        try:
+            refuse_odd_rows(store)
+        except StoreError as error:
+            return str(error)
+    return ""
 
 
 def database_place(given: str | None = None) -> tuple[sa.URL, Path]:
@@ -83,6 +98,7 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
             store.mask_commands()
         if create and (root := os.environ.get(LOGITS_VARIABLE)):
             store.logits_root = checked_root(root)
+        _opened.add(store)
         return store
     except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
         told = masked(reason(error), url.password if isinstance(url.password, str) else None)
@@ -138,7 +154,9 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # SQLAlchemy's BEGIN below, not the driver's own
-        for pragma in (f"busy_timeout={_PATIENCE_S}000", "synchronous=NORMAL", "foreign_keys=ON"):
+        # trusted_schema: views and triggers of somebody else's file call no function with effects.
+        pragmas = (f"busy_timeout={_PATIENCE_S}000", "synchronous=NORMAL", "foreign_keys=ON", "trusted_schema=OFF")
+        for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
         try:
             connection.execute("PRAGMA journal_mode=WAL")

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from testbed.errors import DamagedError, StoreError
-from testbed.store import damage, files, schema
+from testbed.store import damage, schema
 from testbed.store.carrying import Carried, Carrier
 from testbed.store.database import Store, now
 from testbed.store.find import evaluation_by_id
+from testbed.store.row_checks import refuse_odd_rows
 
 _AT_ONCE = 50  # evaluations in one transaction
 _ONLY = ("evaluations", "schema_version", "runs", "models", "eval_settings")  # tables that are no part of another
@@ -106,6 +107,7 @@ class Transfer:
         self.gone: set[int] = set()  # evaluations of the target that others have replaced, or that went with those
 
     def run(self) -> Taken:
+        refuse_odd_rows(self.source)
         rows = rows_of(self.source)
         self.check(rows)
         self._runs()
@@ -180,7 +182,7 @@ class Transfer:
                 self._enter(there, connection, row, values)
         self.taken.replaced += replaced
         self.gone |= gone.keys()
-        files.remove_all_logits(self.target.folder, filter(None, gone.values()))
+        self.target.discard(filter(None, gone.values()))
 
     def _enter(self, there: sa.Connection, connection: sa.Connection, row: Row, values: Mapping[str, Any]) -> None:
         made = {name: value for name, value in values.items() if value is not None}
@@ -244,7 +246,8 @@ def _removed(connection: sa.Connection, ids: Sequence[int]) -> dict[int, str | N
     while going:
         some = e.c.id.in_(going)
         gone |= {row.id: row.logits_path for row in connection.execute(sa.select(e.c.id, e.c.logits_path).where(some))}
-        going = list(connection.execute(sa.select(e.c.id).where(e.c.derived_from_id.in_(going))).scalars())
+        derived = connection.execute(sa.select(e.c.id).where(e.c.derived_from_id.in_(going))).scalars()
+        going = [id_ for id_ in derived if id_ not in gone]
     if gone:
         connection.execute(e.delete().where(e.c.id.in_(ids)))
     return gone
