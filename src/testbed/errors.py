@@ -56,6 +56,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """As printable, with the breaks of lines and tabulators as they are."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
 def near_names(name: str, known: Iterable[str], most: int = 4) -> str:
     """'; did you mean a, b?' to end a message about an unknown name; empty if no known name is similar."""
     known = list(known) if name else []  # every name contains nothing
@@ -81,7 +86,9 @@ def counted(n: int, noun: str) -> str:
 
 def in_words(error: BaseException) -> str:
     """An error in one line. The type is added unless it is a TestbedError, whose message is complete."""
-    return str(error) if isinstance(error, TestbedError) else printable(" ".join(f"{type(error).__name__}: {error}".split()))
+    if isinstance(error, TestbedError):
+        return str(error)
+    return printable(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def disk_is_full(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from testbed.errors import TestbedError, near_names, printable
+from testbed.errors import TestbedError, near_names, printable_lines
 from testbed.options import AUTO
 
 _MOST_FILES = 4  # named in one message
@@ -39,12 +39,7 @@ def as_called(text: str) -> str:
 
 def say(text: str, err: bool = False) -> None:
     """Print lines that may name a script, as_called. Names in them move no cursor."""
-    click.echo(shown(as_called(text)), err=err)
-
-
-def shown(text: str) -> str:
-    """Lines of text with what a terminal would obey written out, such as \\x1b."""
-    return "\n".join(map(printable, text.split("\n")))
+    click.echo(printable_lines(as_called(text)), err=err)
 
 
 class _Formatter(click.HelpFormatter):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.data.writing import csv_text
-from testbed.errors import printable
+from testbed.errors import printable, printable_lines
 
 _LABEL = 21  # where the text begins after a label
 
@@ -50,7 +50,7 @@ def formatted(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], style: 
         writer.writerow(map(csv_text, columns))
         writer.writerows([csv_text(row[c]) for c in columns] for row in rows)
         # click.echo adds the last line break. A terminal obeys no name in it.
-        return "\n".join(map(printable, buffer.getvalue().rstrip("\n").split("\n")))
+        return printable_lines(buffer.getvalue().rstrip("\n"))
     return text_table([[cell(row[c]) for c in columns] for row in rows], columns)
 
 

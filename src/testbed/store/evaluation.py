@@ -93,7 +93,8 @@ _SHAPES: dict[str, tuple[type, type]] = {
     "bad_rows": (list, int),
     "recorded": (list, str),
     **dict.fromkeys(("rotation_head", "weights_files", "arrays_sha256", "etags", "functions", "versions"), (dict, str)),
-    **dict.fromkeys(("checkpoint", "logits_dtype", "content", "choice", "model_transform", "normalization"), (str, str)),
+    **dict.fromkeys(("checkpoint", "logits_dtype", "content", "choice"), (str, str)),
+    **dict.fromkeys(("model_transform", "normalization"), (str, str)),
 }
 _IN_WORDS: dict[type, str] = {list: "a list", dict: "an object of texts", str: "text"}
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import sqlalchemy as sa
 
@@ -20,7 +19,7 @@ from testbed.store.masking import masked, masked_url
 from testbed.store.migrating import bring_up_to_date
 from testbed.store.places import checked_root
 from testbed.store.row_checks import refuse_odd_rows
-from testbed.store.transactions import reason
+from testbed.store.transactions import Database, reason
 
 DB_VARIABLE = "TESTBED_DB"
 RESULTS_VARIABLE = "TESTBED_RESULTS"
@@ -30,16 +29,19 @@ _PATIENCE_S = 60  # for another process to finish its transaction
 _STEP_MS = 250
 
 
-_opened: WeakSet[Store] = WeakSet()  # by this process
+_opened: dict[Path, str] = {}  # by this process: database in a file -> its name
 
 
 def what_is_odd() -> str:
     """What is wrong with the rows of a database that this process has opened, for one who stumbled; mostly nothing."""
-    for store in _opened:
+    for path, where in _opened.items():
+        engine = _read_only_engine(sa.URL.create("sqlite"), path, where)
         try:
-            refuse_odd_rows(store)
+            refuse_odd_rows(Database(engine, where))
         except StoreError as error:
             return str(error)
+        finally:
+            engine.dispose()
     return ""
 
 
@@ -98,7 +100,8 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
             store.mask_commands()
         if create and (root := os.environ.get(LOGITS_VARIABLE)):
             store.logits_root = checked_root(root)
-        _opened.add(store)
+        if path is not None:
+            _opened[path] = where
         return store
     except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
         told = masked(reason(error), url.password if isinstance(url.password, str) else None)

@@ -47,7 +47,8 @@ def checked_path(stored: object) -> str:
         raise StoreError(f"expected a path of a file of logits, got {shortened(stored)}")
     parts = stored.split("://", 1)[-1].split("/")
     if {".", ".."} & set(parts) or "::" in stored or ("://" not in stored and not stored.startswith(_BELOW)):
-        raise StoreError(f"expected a path below {_BELOW} of the results folder, or an address, got {shortened(stored)}")
+        where = f"below {_BELOW} of the results folder"
+        raise StoreError(f"expected a path {where}, or an address, got {shortened(stored)}")
     if stored.startswith(_HERE) and not stored.startswith(f"{_HERE}/"):
         raise StoreError(f"expected file:/// with a path from the root on, got {shortened(stored)}")
     return stored

@@ -52,13 +52,12 @@ def _problems(connection: sa.Connection) -> Iterator[str]:
         yield from _of_other_kinds(connection, table)
     for row in connection.exec_driver_sql("PRAGMA foreign_key_check"):
         yield f"{row[0]}: row {row[1]} belongs to one of {row[2]} that is not there"
-    for name, columns in _NAMES.items():
-        table = schema.tables.tables[name]
-        for column in columns:
-            yield from _refused(connection, table.c[column], _as_name)
-    e = schema.evaluations.c
-    yield from _refused(connection, e.status, _as_state)
-    for path in (e.logits_path, e.samples_path):
+    for table_name, names in _NAMES.items():
+        for name in names:
+            yield from _refused(connection, schema.tables.tables[table_name].c[name], _as_name)
+    evaluations = schema.evaluations.c
+    yield from _refused(connection, evaluations.status, _as_state)
+    for path in (evaluations.logits_path, evaluations.samples_path):
         yield from _refused(connection, path, _as_path)
     for table in schema.tables.sorted_tables:
         for column in table.c:
@@ -70,10 +69,10 @@ def _problems(connection: sa.Connection) -> Iterator[str]:
 def _of_other_kinds(connection: sa.Connection, table: sa.Table) -> Iterator[str]:
     """Values of a kind that the column does not declare: SQLite stores them all the same."""
     for column in table.c:
-        kind = sa.func.typeof(sa.type_coerce(column, sa.BLOB))
-        plain = sa.type_coerce(column, sa.BLOB)
+        plain = sa.type_coerce(column, sa.BLOB)  # as it is, without what SQLAlchemy makes of it
+        kind = sa.func.typeof(plain)
         allowed = [*_kinds(column.type), *(["null"] if column.nullable else [])]
-        wrong = [kind.not_in(allowed)]
+        wrong: list[sa.ColumnElement[bool]] = [kind.not_in(allowed)]
         if isinstance(column.type, sa.Integer):
             least = 0 if column.name in ("n_images", "n_bad", "start", "stop", "pid") else -_LARGEST
             wrong.append(sa.and_(kind == "integer", sa.or_(plain < sa.literal(least), plain > sa.literal(_LARGEST))))
@@ -154,7 +153,7 @@ def _is_list(value: object, kind: type) -> bool:
 def _object(text: str) -> Mapping[str, Any]:
     value = json.loads(text)
     _expect(isinstance(value, dict), text)
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _as_provenance(text: str) -> None:

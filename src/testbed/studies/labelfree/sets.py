@@ -139,6 +139,7 @@ class StoredModel:
 
     def _provenance(self, wanted: StoredSet) -> Provenance:
         """Where the arrays come from; those of a derived set lie with its parent's."""
+
         # Kept by id: a thousand derived sets share a parent, and each would be a query.
         def parent_of(id_: int) -> Evaluation:
             if id_ not in self._parents:
