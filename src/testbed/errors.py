@@ -10,6 +10,17 @@ from collections.abc import Iterable
 # What tells two failures of one cause apart: names in quotes, paths and addresses, numbers.
 _PARTICULARS = re.compile(r"'[^']*'|\S*/\S*|[0-9][0-9.,]*")
 
+MASK = "***"
+# scheme://user:PASSWORD@host. Up to the last @, since a password that is not percent-encoded may hold one: rather too
+# much is hidden than too little.
+_IN_TEXT = re.compile(r"(\w[\w+.-]*://[^\s/:@]*:)(?:\S*|[^/@]*)(?=@)")
+# password=..., sslpassword=..., X-Amz-Signature=..., as a parameter of an address or a word of its own.
+_AS_PARAMETER = re.compile(
+    r"((?:\b[\w-]*(?:password|passwd|passphrase|pwd|secret|token|signature|credential|api_?key|access_?key(?:_?id)?)"
+    r"|[?&]sig)=)[^\s&;'\"]+",
+    re.IGNORECASE,
+)
+
 
 class TestbedError(Exception):
     """Base class of the errors that a user can fix; scripts print them as one line without a traceback."""
@@ -17,8 +28,9 @@ class TestbedError(Exception):
     __test__ = False  # pytest must not take it for a test class
 
     def __str__(self) -> str:
-        # Names and paths in a message may hold line breaks, escape codes of terminals or bytes that are no text.
-        return printable(super().__str__())
+        # Names and paths in a message may hold line breaks, escape codes of terminals or bytes that are no text, and
+        # addresses a password.
+        return masked(printable(super().__str__()))
 
 
 class EntryError(TestbedError):
@@ -47,6 +59,15 @@ class StoreError(TestbedError):
 
 class DamagedError(StoreError):
     """A stored file is missing, or is not the one that was written."""
+
+
+def masked(text: str, *secrets: str | None) -> str:
+    """The text with `***` for the passwords of addresses in it, and for the given secrets wherever they stand."""
+    text = _AS_PARAMETER.sub(rf"\1{MASK}", _IN_TEXT.sub(rf"\1{MASK}", text))
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, MASK)
+    return text
 
 
 def printable(text: str) -> str:
@@ -88,7 +109,7 @@ def in_words(error: BaseException) -> str:
     """An error in one line. The type is added unless it is a TestbedError, whose message is complete."""
     if isinstance(error, TestbedError):
         return str(error)
-    return printable(" ".join(f"{type(error).__name__}: {error}".split()))
+    return masked(printable(" ".join(f"{type(error).__name__}: {error}".split())))
 
 
 def disk_is_full(error: BaseException) -> bool:

@@ -133,7 +133,7 @@ def _empty_array(kind: Any, shape: Any, code: Any) -> np.ndarray:
     return np.ndarray((0,), np.uint8)
 
 
-class _ArraysOnly(pickle.Unpickler):
+class _ArraysOnly(pickle._Unpickler):  # in Python: the one in C makes a table as long as the file says
     """Unpickles numpy arrays of numbers and plain Python data, as Python 2 wrote them, and calls nothing else."""
 
     def __init__(self, file: IO[bytes]) -> None:

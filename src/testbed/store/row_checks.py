@@ -78,8 +78,8 @@ def _of_other_kinds(connection: sa.Connection, table: sa.Table) -> Iterator[str]
             wrong.append(sa.and_(kind == "integer", sa.or_(plain < sa.literal(least), plain > sa.literal(_LARGEST))))
         if table is schema.runs and isinstance(column.type, sa.Double):
             wrong.append(sa.and_(kind != "null", sa.func.abs(plain) > sa.literal(_FURTHEST_S)))
-        if (found := connection.execute(sa.select(kind).where(sa.or_(*wrong)).limit(1)).scalar()) is not None:
-            yield f"{table.name}.{column.name}: expected {_in_words(column.type)}, got {_GOT.get(found, 'another one')}"
+        if (got := connection.execute(sa.select(kind).where(sa.or_(*wrong)).limit(1)).scalar()) is not None:
+            yield f"{table.name}.{column.name}: expected {_in_words(column.type)}, got {_GOT.get(got, 'another one')}"
 
 
 def _kinds(type_: sa.types.TypeEngine[Any]) -> list[str]:
