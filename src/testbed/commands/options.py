@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from testbed.errors import TestbedError, near_names, printable_lines
+from testbed.errors import TestbedError, masked, near_names, printable, printable_lines
 from testbed.options import AUTO
 
 _MOST_FILES = 4  # named in one message
@@ -38,8 +38,8 @@ def as_called(text: str) -> str:
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print lines that may name a script, as_called. Names in them move no cursor."""
-    click.echo(printable_lines(as_called(text)), err=err)
+    """Print lines that may name a script, as_called. Names in them move no cursor, addresses tell no password."""
+    click.echo(masked(printable_lines(as_called(text))), err=err)
 
 
 class _Formatter(click.HelpFormatter):
@@ -62,6 +62,13 @@ class _TakesManyValues(click.Command):
     context_class = _Context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return self._parsed(ctx, args)
+        except click.ClickException as error:  # which repeats what was typed
+            error.message = masked(printable(error.message))
+            raise
+
+    def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta.setdefault(WORDS, list(args))
         many = {name for p in self.params if isinstance(p, ManyValues) for name in p.opts}
         spread: list[str] = []
