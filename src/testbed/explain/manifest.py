@@ -114,7 +114,7 @@ def _read(path: Path, changed: int) -> dict[str, list[Explained]]:
     lines: dict[str, list[Explained]] = {}
     for number, row in enumerate(rows, start=2):  # line 1 is the header
         where = f"manifest {path}, line {number}"
-        if row.get("contrast") is None and "contrast" in row:  # DictReader fills cells that are missing with None
+        if None in row.values():  # DictReader fills cells that are missing with None
             raise DataError(f"{where}: expected {len(row)} cells, got fewer")
         positive = _classes(row["class"], where)
         if not positive:
