@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -139,20 +140,21 @@ def read_heatmap(path: Path, positive: Sequence[int]) -> np.ndarray:
 
     The file is an .npy, an .npz (the array that is named like the class, or the only one) or a grey .png.
     """
+    from PIL import Image
+
     try:
         if path.suffix == ".npz":
             heatmap = _from_archive(path, positive)
         elif path.suffix == ".npy":
             heatmap = load_npy(path)
         elif path.suffix == ".png":
-            from PIL import Image
-
-            with Image.open(regular(path), formats=["PNG"]) as picture:
+            # From memory, where a length that the file does not hold asks for no memory.
+            with Image.open(io.BytesIO(regular(path).read_bytes()), formats=["PNG"]) as picture:
                 # Converting to "L" would cut the 16 bits of mode I, and the floats of mode F, to 8 bits.
                 heatmap = np.asarray(picture if picture.mode.startswith(("I", "F")) else picture.convert("L"))
         else:
             raise DataError(f"heatmap {path}: expected .npy, .npz or .png")
-    except UNREADABLE as error:
+    except (*UNREADABLE, MemoryError, SyntaxError, Image.DecompressionBombError) as error:
         hint = f"; python -m testbed.explain.convert_heatmaps {path} makes an .npz of a pickled dictionary"
         raise DataError(f"heatmap {path} cannot be read: {error}{hint if 'pickle' in str(error) else ''}") from error
     if heatmap.ndim != 2:
