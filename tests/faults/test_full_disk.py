@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import tiny
 from faults.disks import small_disk  # noqa: F401
-from stored_results import bury_runs, completed, evaluations
+from stored_results import bury_runs, completed, evaluations, every_number
 from testbed.commands.database import main
 from testbed.engine import progress, worker
 from testbed.errors import StoreError
-from testbed.store import files
+from testbed.store import carrying, files
 from testbed.store.database import Store
+from testbed.store.manage import verify
 from testbed.store.opening import open_store
 
+RUN = ("--models", "tiny_a", "--eval-settings", "tiny", "--gpus", "cpu", "--workers", "0", "--threads", "1")
 CHUNKS = 7  # of each pair
 PLACES = {  # what is called when, and the chunks that are finished by then
     "list of images": (files, "save_rows", 1, 0),
@@ -122,3 +126,64 @@ def test_a_full_folder_of_logdir_leaves_the_result_in_the_database(small_disk, t
     assert "run.log cannot be written: No space left on device; going on without it" in done.stderr
     assert last.startswith("Error: ") and "cannot be written: No space left on device" in last
     assert completed(open_store(str(tmp_path / "results.db")), "tiny_a", "tiny")
+
+
+OTHERS = {  # what writes for somebody else, with {disk} for a full disk and {db} for a database with results
+    "--copy": ("db.py", "--db", "{db}", "--copy", "{disk}/copy/results.db"),
+    "--merge": ("db.py", "--db", "{disk}/new/results.db", "--merge", "{db}"),
+    "--logits": ("eval.py", *RUN, "--db", "{db}", "--overwrite", "--logits", "file://{disk}/logits"),
+    "table": ("testbed", "plot", "table", "--db", "{db}", "--out", "{disk}/t.md"),
+    "explorer": ("testbed", "explorer", "--db", "{db}", "--out", "{disk}/e.html"),
+    "figure": ("testbed", "plot", "grid", "--db", "{db}", "--out", "{disk}/f.png"),
+    "autoeval --out": (
+        *("autoeval.py", "--db", "{db}", "--models", "tiny_a", "--source", "tiny", "--test", "tiny.noise"),
+        *("--methods", "ac", "--out", "{disk}/a.csv"),
+    ),
+    "heatmaps": ("testbed.explain.convert_heatmaps", "{db}.npy", "--out", "{disk}/m.npz"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_whoever_writes_on_a_full_disk_says_one_line_and_leaves_no_half_file(small_disk, tmp_path, what):  # noqa: F811
+    db = tmp_path / "results.db"
+    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny.noise"])
+    before = every_number(store)
+    store.engine.dispose()
+    np.save(f"{db}.npy", {7: np.zeros((300, 300))}, allow_pickle=True)
+    small_disk.fill()
+    script, *words = (word.format(disk=small_disk.folder, db=db) for word in OTHERS[what])
+    if script in tiny.MAINS:
+        done = tiny.call(script, *words)
+    else:
+        done = CliRunner().invoke(import_module(script).main, words)
+        assert isinstance(done.exception, SystemExit), done.exception
+    code = done.returncode if script in tiny.MAINS else done.exit_code
+    errors = [line for line in done.stderr.splitlines() if "Error" in line]
+    assert code == 1 and len(errors) == 1, done.stderr
+    assert "o space left on device" in done.stderr or "disk is full" in done.stderr, done.stderr
+    left = [p for p in small_disk.folder.rglob("*") if p.is_file() and p.name != "ballast"]
+    assert all(p.name.startswith("results.db") for p in left), left  # an empty database is one
+    assert every_number(open_store(str(db))) == before
+
+
+@pytest.mark.parametrize("how", ["--copy", "--merge"])
+def test_what_had_no_room_is_carried_when_there_is_some(small_disk, tmp_path, monkeypatch, how):  # noqa: F811
+    db, target = tmp_path / "results.db", small_disk.folder / "other" / "results.db"
+    _, store = tiny.run(tmp_path, ["tiny_a", "tiny_b"], ["tiny", "tiny.noise"])
+    expected = every_number(store)
+    store.engine.dispose()
+    words = ["--db", db, "--copy", target] if how == "--copy" else ["--db", target, "--merge", db]
+    with monkeypatch.context() as patch:
+        patch.setitem(PLACES, "third file", (carrying, "write_aside", 3, 0))
+        when_it_comes_to("third file", small_disk.fill, patch)
+        done = tiny.call("db.py", *words)
+    assert done.returncode == 1 and "No space left on device" in done.stderr and done.stderr.count("\n") == 1
+    small_disk.make_room()
+    done = tiny.call("db.py", *words)
+    assert done.returncode == 0, done.stderr
+    other = open_store(str(target))
+    assert [(n.model, n.eval_setting, n.value) for n in every_number(other)] == [
+        (n.model, n.eval_setting, n.value) for n in expected
+    ]
+    assert all(problem == "" for _, problem in verify(other))
+    other.engine.dispose()
