@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import tiny
+from faults import writers
 from faults.disks import small_disk  # noqa: F401
 from stored_results import bury_runs, completed, evaluations, every_number
-from testbed.commands.database import main
 from testbed.engine import progress, worker
 from testbed.errors import StoreError
 from testbed.store import carrying, files
@@ -19,12 +16,11 @@ from testbed.store.database import Store
 from testbed.store.manage import verify
 from testbed.store.opening import open_store
 
-RUN = ("--models", "tiny_a", "--eval-settings", "tiny", "--gpus", "cpu", "--workers", "0", "--threads", "1")
 CHUNKS = 7  # of each pair
 PLACES = {  # what is called when, and the chunks that are finished by then
     "list of images": (files, "save_rows", 1, 0),
     "chunk": (worker, "write_part", 3, 2),
-    "database, a chunk": (Store, "record_chunk", 3, 2),
+    "database, a chunk": (Store, "record_chunks", 3, 2),
     "joined logits": (files, "assemble", 1, CHUNKS),
     "database, a result": (Store, "complete", 1, CHUNKS),
 }
@@ -104,18 +100,6 @@ def test_a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on(capsys, t
     assert told == ["one", f"{log} cannot be written: No space left on device; going on without it", "two", "three"]
 
 
-@pytest.mark.parametrize("words", [("--save-logits", "tiny", "dump"), ("--export", "table.csv")])
-def test_what_is_written_for_others_is_whole_or_not_there(small_disk, tmp_path, words):  # noqa: F811
-    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"])
-    store.engine.dispose()
-    small_disk.fill()
-    words = [*words[:-1], str(small_disk.folder / words[-1])]
-    told = CliRunner().invoke(main, ["--db", str(tmp_path / "results.db"), "--registry", str(tiny.REGISTRY), *words])
-    assert told.exit_code == 1 and told.output.count("\n") == 1
-    assert "cannot be written: No space left on device" in told.output
-    assert not [path for path in small_disk.folder.rglob("*") if path.is_file() and path.name != "ballast"]
-
-
 def test_a_full_folder_of_logdir_leaves_the_result_in_the_database(small_disk, tmp_path):  # noqa: F811
     small_disk.fill()
     place = small_disk.folder / "out"
@@ -128,38 +112,14 @@ def test_a_full_folder_of_logdir_leaves_the_result_in_the_database(small_disk, t
     assert completed(open_store(str(tmp_path / "results.db")), "tiny_a", "tiny")
 
 
-OTHERS = {  # what writes for somebody else, with {disk} for a full disk and {db} for a database with results
-    "--copy": ("db.py", "--db", "{db}", "--copy", "{disk}/copy/results.db"),
-    "--merge": ("db.py", "--db", "{disk}/new/results.db", "--merge", "{db}"),
-    "--logits": ("eval.py", *RUN, "--db", "{db}", "--overwrite", "--logits", "file://{disk}/logits"),
-    "table": ("testbed", "plot", "table", "--db", "{db}", "--out", "{disk}/t.md"),
-    "explorer": ("testbed", "explorer", "--db", "{db}", "--out", "{disk}/e.html"),
-    "figure": ("testbed", "plot", "grid", "--db", "{db}", "--out", "{disk}/f.png"),
-    "autoeval --out": (
-        *("autoeval.py", "--db", "{db}", "--models", "tiny_a", "--source", "tiny", "--test", "tiny.noise"),
-        *("--methods", "ac", "--out", "{disk}/a.csv"),
-    ),
-    "heatmaps": ("testbed.explain.convert_heatmaps", "{db}.npy", "--out", "{disk}/m.npz"),
-}
-
-
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("what", writers.WRITERS)
 def test_whoever_writes_on_a_full_disk_says_one_line_and_leaves_no_half_file(small_disk, tmp_path, what):  # noqa: F811
-    db = tmp_path / "results.db"
-    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny", "tiny.noise"])
-    before = every_number(store)
-    store.engine.dispose()
-    np.save(f"{db}.npy", {7: np.zeros((300, 300))}, allow_pickle=True)
+    db = writers.results_in(tmp_path)
+    before = every_number(open_store(str(db)))
     small_disk.fill()
-    script, *words = (word.format(disk=small_disk.folder, db=db) for word in OTHERS[what])
-    if script in tiny.MAINS:
-        done = tiny.call(script, *words)
-    else:
-        done = CliRunner().invoke(import_module(script).main, words)
-        assert isinstance(done.exception, SystemExit), done.exception
-    code = done.returncode if script in tiny.MAINS else done.exit_code
+    done = writers.call(what, db, small_disk.folder)
     errors = [line for line in done.stderr.splitlines() if "Error" in line]
-    assert code == 1 and len(errors) == 1, done.stderr
+    assert done.returncode == 1 and len(errors) == 1, done.stderr
     assert "o space left on device" in done.stderr or "disk is full" in done.stderr, done.stderr
     left = [p for p in small_disk.folder.rglob("*") if p.is_file() and p.name != "ballast"]
     assert all(p.name.startswith("results.db") for p in left), left  # an empty database is one
