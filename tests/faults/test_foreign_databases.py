@@ -247,7 +247,7 @@ COLUMNS = [(table.name, column.name) for table in schema.tables.sorted_tables fo
 _names = count()
 
 
-@fuzz_settings(60)
+@fuzz_settings(25)
 @given(
     changes=st.lists(st.tuples(st.sampled_from(COLUMNS), VALUES), min_size=1, max_size=3),
     words=st.sampled_from(COMMANDS),
@@ -272,7 +272,7 @@ def test_any_value_in_any_column_is_taken_or_refused_in_one_line(base, tmp_path_
     shutil.rmtree(folder)
 
 
-@fuzz_settings(60)
+@fuzz_settings(25)
 @given(data=st.data())
 def test_a_database_with_changed_bytes_is_taken_or_refused_in_one_line(base, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("torn")
