@@ -51,11 +51,11 @@ class ExplanationManifest(Dataset):
         lines = read_explanations(path)
         base, ids = path.parent, list(lines)
         for name in ids:
-            if not (base / name).is_file():
+            if not _is_file(base / name):
                 raise DataError(f"{path}: lists {name}, but there is no such file below {base}")
         maps = [e.heatmap for rows in lines.values() for e in rows if e.heatmap is not None]
         for file in dict.fromkeys(maps):
-            if not file.is_file():
+            if not _is_file(file):
                 raise DataError(f"{path}: lists the heatmap {file}, but there is no such file")
         questions = repr([(name, [(e.positive, e.contrast) for e in rows]) for name, rows in lines.items()])
         states = np.array([file_state(base / i) for i in ids], dtype=np.int64)
@@ -78,6 +78,14 @@ class ExplanationManifest(Dataset):
             newest_ns=int(states[:, 1].max()),
             read=lambda index: (base / ids[index]).read_bytes(),
         )
+
+
+def _is_file(path: Path) -> bool:
+    """No too for a name that no file system takes."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _at_map_size(picture: Any, lines: Sequence[Explained]) -> Any:
