@@ -200,10 +200,11 @@ def inputs() -> tuple[torch.Tensor, dict[int, np.ndarray], Counting, str]:
     weights, folder = shared / "imagenet-weights" / "mobilenet_v3_small.pth", shared / "contrastive"
     if weights.is_file() and (folder / "cello.npy").is_file():
         from testbed.explain import read_tensor
+        from testbed.explain.convert_heatmaps import read_pickled_heatmaps
         from testbed.models.weights import load_checkpoint
 
         load_checkpoint(model, weights)
-        heatmaps = np.load(folder / "cello.npy", allow_pickle=True).item()
+        heatmaps = read_pickled_heatmaps(folder / "cello.npy")
         words = "cello_guitar.jpg, MobileNetV3-Small"
         return read_tensor(folder / "cello_guitar.jpg"), heatmaps, Counting(model), words
     rng = np.random.default_rng(0)

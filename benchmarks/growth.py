@@ -78,8 +78,8 @@ def main() -> None:
         for count in counts:  # mapped into memory by whoever reads them
             (folder / str(count)).mkdir()
             pixels = np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-            np.save(folder / str(count) / "data.npy", pixels)
-            np.save(folder / str(count) / "labels.npy", np.arange(count) % 4)
+            np.save(folder / str(count) / "data.npy", pixels, allow_pickle=False)
+            np.save(folder / str(count) / "labels.npy", np.arange(count) % 4, allow_pickle=False)
         settings = SETTINGS.format(counts=counts, settings=200, folder=folder)
         entries = registry(folder, models=models, eval_settings=settings)
         measured: dict[str, list[tuple[int, float, float]]] = {"images": [], "pairs": [], "memory": []}

@@ -35,8 +35,8 @@ def fill(folder: Path, sets: int) -> None:
         logits = rng.normal(size=(IMAGES, CLASSES)).astype(np.float32)
         logits[np.arange(IMAGES), targets] += 1 + 4 * number / DIFFERENT
         path = folder / f"set-{number}.npy"
-        np.save(path, 2 * logits)
-        np.save(files.array_path(path, "features"), logits @ weight)
+        np.save(path, 2 * logits, allow_pickle=False)
+        np.save(files.array_path(path, "features"), logits @ weight, allow_pickle=False)
     names = ["clean", *(f"{'fit' if i % 2 else 'test'}-{i:04d}" for i in range(sets))]
     model = store.ensure_model("model")
     for number, name in enumerate(names):

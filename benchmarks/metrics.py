@@ -26,7 +26,7 @@ def main() -> None:
         targets = rng.integers(0, CLASSES, ROWS)
         logits = rng.standard_normal((ROWS, CLASSES), dtype=np.float32)
         logits[np.arange(ROWS), targets] += 4
-        np.save(path, logits)
+        np.save(path, logits, allow_pickle=False)
         del logits
         # As if every row were a cue-conflict stimulus.
         shapes, textures = (rng.choice(NAMES, ROWS) for _ in range(2))
@@ -37,7 +37,7 @@ def main() -> None:
             ("shape bias, three aggregations", CueConflict(), paths),
         ):
             began = time.perf_counter()
-            function(np.load(path, mmap_mode="r"), more)
+            function(np.load(path, mmap_mode="r", allow_pickle=False), more)
             print(f"{name:32}{time.perf_counter() - began:6.2f} s")
 
 

@@ -10,6 +10,17 @@ from collections.abc import Iterable
 # What tells two failures of one cause apart: names in quotes, paths and addresses, numbers.
 _PARTICULARS = re.compile(r"'[^']*'|\S*/\S*|[0-9][0-9.,]*")
 
+MASK = "***"
+# scheme://user:PASSWORD@host. Up to the last @, since a password that is not percent-encoded may hold one: rather too
+# much is hidden than too little. A path that was made of an address has one slash.
+_IN_TEXT = re.compile(r"(\w[\w+.-]*:/{1,2}[^\s/:@]*:)(?:\S*|[^/@]*)(?=@)")
+# password=..., sslpassword=..., X-Amz-Signature=..., as a parameter of an address or a word of its own.
+_AS_PARAMETER = re.compile(
+    r"((?:\b[\w-]*(?:password|passwd|passphrase|pwd|secret|token|signature|credential|api_?key|access_?key(?:_?id)?)"
+    r"|[?&]sig)=)[^\s&;'\"]+",
+    re.IGNORECASE,
+)
+
 
 class TestbedError(Exception):
     """Base class of the errors that a user can fix; scripts print them as one line without a traceback."""
@@ -17,8 +28,9 @@ class TestbedError(Exception):
     __test__ = False  # pytest must not take it for a test class
 
     def __str__(self) -> str:
-        # Names and paths in a message may hold line breaks, escape codes of terminals or bytes that are no text.
-        return printable(super().__str__())
+        # Names and paths in a message may hold line breaks, escape codes of terminals or bytes that are no text, and
+        # addresses a password.
+        return masked(printable(super().__str__()))
 
 
 class EntryError(TestbedError):
@@ -49,11 +61,25 @@ class DamagedError(StoreError):
     """A stored file is missing, or is not the one that was written."""
 
 
+def masked(text: str, *secrets: str | None) -> str:
+    """The text with `***` for the passwords of addresses in it, and for the given secrets wherever they stand."""
+    text = _AS_PARAMETER.sub(rf"\1{MASK}", _IN_TEXT.sub(rf"\1{MASK}", text))
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, MASK)
+    return text
+
+
 def printable(text: str) -> str:
     """The text in one line that any terminal can show: what cannot be printed stands as \\n, \\x1b, \\udcff, ..."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """As printable, with the breaks of lines and tabulators as they are."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
 def near_names(name: str, known: Iterable[str], most: int = 4) -> str:
@@ -81,7 +107,9 @@ def counted(n: int, noun: str) -> str:
 
 def in_words(error: BaseException) -> str:
     """An error in one line. The type is added unless it is a TestbedError, whose message is complete."""
-    return str(error) if isinstance(error, TestbedError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, TestbedError):
+        return str(error)
+    return masked(printable(" ".join(f"{type(error).__name__}: {error}".split())))
 
 
 def disk_is_full(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
@@ -73,13 +74,16 @@ def test_what_one_process_computed_stands_for_all(setting, cache) -> None:
     """So that workers on unlike devices have the same bits. Other pictures are computed anew."""
     first = load_model(entry(setting), "cpu", OPTIONS)
     (kept,) = cache.iterdir()
-    values = torch.load(kept)
-    values[0][0] += 1
-    torch.save(values, kept)
-    assert torch.allclose(load_model(entry(setting), "cpu", OPTIONS).network[1].running_mean, values[0][0])
+    values = load_file(kept)
+    mean = values["0.running_mean"] + 1
+    save_file({**values, "0.running_mean": mean}, kept)
+    assert torch.allclose(load_model(entry(setting), "cpu", OPTIONS).network[1].running_mean, mean)
     fewer = replace(setting, idx_subsample_list=tuple(range(20)))
-    assert not torch.equal(load_model(entry(fewer), "cpu", OPTIONS).network[1].running_mean, values[0][0])
+    assert not torch.equal(load_model(entry(fewer), "cpu", OPTIONS).network[1].running_mean, mean)
     assert first.network[1].running_mean.isfinite().all()
+    kept.write_bytes(kept.read_bytes()[:-3])  # torn: computed again
+    again = load_model(entry(setting), "cpu", OPTIONS)
+    assert torch.equal(again.network[1].running_mean, first.network[1].running_mean)
 
 
 def test_a_limit_of_the_run_does_not_limit_the_statistics(setting) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import tiny
+from faults import writers
 from faults.disks import small_disk  # noqa: F401
-from stored_results import bury_runs, completed, evaluations
-from testbed.commands.database import main
+from stored_results import bury_runs, completed, evaluations, every_number
 from testbed.engine import progress, worker
 from testbed.errors import StoreError
-from testbed.store import files
+from testbed.store import carrying, files
 from testbed.store.database import Store
+from testbed.store.manage import verify
 from testbed.store.opening import open_store
 
 CHUNKS = 7  # of each pair
@@ -100,18 +100,6 @@ def test_a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on(capsys, t
     assert told == ["one", f"{log} cannot be written: No space left on device; going on without it", "two", "three"]
 
 
-@pytest.mark.parametrize("words", [("--save-logits", "tiny", "dump"), ("--export", "table.csv")])
-def test_what_is_written_for_others_is_whole_or_not_there(small_disk, tmp_path, words):  # noqa: F811
-    _, store = tiny.run(tmp_path, ["tiny_a"], ["tiny"])
-    store.engine.dispose()
-    small_disk.fill()
-    words = [*words[:-1], str(small_disk.folder / words[-1])]
-    told = CliRunner().invoke(main, ["--db", str(tmp_path / "results.db"), "--registry", str(tiny.REGISTRY), *words])
-    assert told.exit_code == 1 and told.output.count("\n") == 1
-    assert "cannot be written: No space left on device" in told.output
-    assert not [path for path in small_disk.folder.rglob("*") if path.is_file() and path.name != "ballast"]
-
-
 def test_a_full_folder_of_logdir_leaves_the_result_in_the_database(small_disk, tmp_path):  # noqa: F811
     small_disk.fill()
     place = small_disk.folder / "out"
@@ -122,3 +110,40 @@ def test_a_full_folder_of_logdir_leaves_the_result_in_the_database(small_disk, t
     assert "run.log cannot be written: No space left on device; going on without it" in done.stderr
     assert last.startswith("Error: ") and "cannot be written: No space left on device" in last
     assert completed(open_store(str(tmp_path / "results.db")), "tiny_a", "tiny")
+
+
+@pytest.mark.parametrize("what", writers.WRITERS)
+def test_whoever_writes_on_a_full_disk_says_one_line_and_leaves_no_half_file(small_disk, tmp_path, what):  # noqa: F811
+    db = writers.results_in(tmp_path)
+    before = every_number(open_store(str(db)))
+    small_disk.fill()
+    done = writers.call(what, db, small_disk.folder)
+    errors = [line for line in done.stderr.splitlines() if "Error" in line]
+    assert done.returncode == 1 and len(errors) == 1, done.stderr
+    assert "o space left on device" in done.stderr or "disk is full" in done.stderr, done.stderr
+    left = [p for p in small_disk.folder.rglob("*") if p.is_file() and p.name != "ballast"]
+    assert all(p.name.startswith("results.db") for p in left), left  # an empty database is one
+    assert every_number(open_store(str(db))) == before
+
+
+@pytest.mark.parametrize("how", ["--copy", "--merge"])
+def test_what_had_no_room_is_carried_when_there_is_some(small_disk, tmp_path, monkeypatch, how):  # noqa: F811
+    db, target = tmp_path / "results.db", small_disk.folder / "other" / "results.db"
+    _, store = tiny.run(tmp_path, ["tiny_a", "tiny_b"], ["tiny", "tiny.noise"])
+    expected = every_number(store)
+    store.engine.dispose()
+    words = ["--db", db, "--copy", target] if how == "--copy" else ["--db", target, "--merge", db]
+    with monkeypatch.context() as patch:
+        patch.setitem(PLACES, "third file", (carrying, "write_aside", 3, 0))
+        when_it_comes_to("third file", small_disk.fill, patch)
+        done = tiny.call("db.py", *words)
+    assert done.returncode == 1 and "No space left on device" in done.stderr and done.stderr.count("\n") == 1
+    small_disk.make_room()
+    done = tiny.call("db.py", *words)
+    assert done.returncode == 0, done.stderr
+    other = open_store(str(target))
+    assert [(n.model, n.eval_setting, n.value) for n in every_number(other)] == [
+        (n.model, n.eval_setting, n.value) for n in expected
+    ]
+    assert all(problem == "" for _, problem in verify(other))
+    other.engine.dispose()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from faults import writers
 from stored_results import add, results
 from testbed.commands.database import main
 from testbed.errors import StoreError
@@ -133,3 +134,25 @@ def test_a_damaged_database_is_one_line(tmp_path, damage):
     path.write_bytes(damage + content[len(damage) : 4096] + b"\xff" * (len(content) - 4096))
     told = call(tmp_path, "--status")
     assert told.exit_code == 1 and told.output.startswith("Error: database ") and told.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("what", writers.WRITERS)
+def test_whoever_writes_into_a_folder_that_may_not_be_written_says_one_line(tmp_path, what):
+    folder = Path(tempfile.mkdtemp(prefix="testbed-read-only-"))
+    try:
+        db, there = writers.results_in(folder / "results"), folder / "closed"
+        there.mkdir()
+        assert (
+            writers.call(what, db, folder / "open").returncode == 0
+        )  # modules that nobody may not read are loaded now
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, NOBODY, -1)
+        there.chmod(0o555)
+        with as_reader():
+            done = writers.call(what, db, there)
+        told = done.stderr.strip().splitlines()
+        assert done.returncode == 1 and told[-1].startswith("Error: ") and "ermission denied" in told[-1], done.stderr
+        assert sum("Error" in line for line in told) == 1
+        assert list(there.iterdir()) == []
+    finally:
+        shutil.rmtree(folder)

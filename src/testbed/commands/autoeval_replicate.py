@@ -13,6 +13,7 @@ from testbed.commands.autoeval import refuse_given, save_answer
 from testbed.commands.autoeval_tables import SUFFIXES, Display, left_out, markdown_table, progress_bar
 from testbed.commands.latex import latex_table
 from testbed.commands.tables import formatted, text_table
+from testbed.data.writing import write_text, writing_to
 from testbed.errors import DataError, TestbedError
 from testbed.studies.labelfree.replication import (
     FROM_TEST_IMAGES,
@@ -100,8 +101,8 @@ def replicate(
     remarks += [line for answer in answers for line in left_out(answer)]
     click.echo(_rendered(cells, published, remarks, display.style))
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(_rendered(cells, published, remarks, SUFFIXES[out.suffix]) + "\n", encoding="utf-8")
+        with writing_to(out):
+            write_text(out, _rendered(cells, published, remarks, SUFFIXES[out.suffix]) + "\n")
         click.echo(f"written to {out}", err=True)
 
 

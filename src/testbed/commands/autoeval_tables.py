@@ -14,6 +14,7 @@ import click
 from testbed.commands.latex import latex_table
 from testbed.commands.options import say
 from testbed.commands.tables import formatted, text_table_within
+from testbed.data.writing import write_text, writing_to
 from testbed.studies.labelfree.recommended import recommended
 from testbed.studies.labelfree.report import (
     ErrorTable,
@@ -59,9 +60,8 @@ class Display:
         lines = remarks + left_out(answer)
         say(formatted_answer(answer, lines, self.style, self.summary))
         if self.out is not None:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            text = formatted_answer(answer, lines, SUFFIXES[self.out.suffix])
-            self.out.write_text(text + "\n", encoding="utf-8")
+            with writing_to(self.out):
+                write_text(self.out, formatted_answer(answer, lines, SUFFIXES[self.out.suffix]) + "\n")
             click.echo(f"written to {self.out}", err=True)
 
 

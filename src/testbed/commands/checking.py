@@ -33,11 +33,11 @@ def import_decisions(context: Context, folder: str) -> None:
         context.new_store, context.registry, Path(folder), setting, context.source or "", context.override
     )
     names = ", ".join(observer.name for observer in imported)
-    click.echo(f"took in {len(imported)} observer(s) on {setting}: {names}")
+    say(f"took in {len(imported)} observer(s) on {setting}: {names}")
     expected = context.registry.eval_setting(setting).size
     for observer in imported:
         if expected is not None and observer.trials != expected:
-            click.echo(f"warning: {observer.name}: expected {expected} trials, found {observer.trials}", err=True)
+            say(f"warning: {observer.name}: expected {expected} trials, found {observer.trials}", err=True)
 
 
 def export_decisions(context: Context, folder: str) -> None:
@@ -47,7 +47,7 @@ def export_decisions(context: Context, folder: str) -> None:
     written = observers.export_decisions(
         context.store, context.registry, setting, Path(folder), context.models or None, _aggregation(context)
     )
-    click.echo(f"wrote the decisions of {len(written)} observer(s) on {setting} to {folder}")
+    say(f"wrote the decisions of {len(written)} observer(s) on {setting} to {folder}")
 
 
 def compare_people(context: Context, *, people: str | None) -> None:
@@ -163,7 +163,7 @@ def _print_breakdowns(context: Context, checks: list[Check]) -> None:
             ]
             # After the three counts, whose sum it is, and before the ratio.
             lines.insert(3, ["total evaluated", _number(stored[names[0]].n), ""])
-            click.echo(f"\n{model} on {setting}{' (' + suffix[1:] + ' aggregation)' if suffix else ''}")
+            say(f"\n{model} on {setting}{' (' + suffix[1:] + ' aggregation)' if suffix else ''}")
             click.echo(text_table(lines, ["", "measured", "expected"]))
 
 
@@ -181,7 +181,7 @@ def _print_missing(missing: list[Reference]) -> None:
         return
     pairs = list(dict.fromkeys(f"{r.models[0]} on {r.eval_setting}" for r in missing))
     more = f" and {len(pairs) - _MOST_MISSING} more" if len(pairs) > _MOST_MISSING else ""
-    click.echo(f"\nnot run yet: {', '.join(pairs[:_MOST_MISSING])}{more}")
+    say(f"\nnot run yet: {', '.join(pairs[:_MOST_MISSING])}{more}")
 
 
 def _diagnoses(context: Context, checks: list[Check], diagnose_images: str | None) -> list[Diagnosis]:
@@ -220,7 +220,7 @@ def _images(text: str) -> int:
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     """One row per change that was tried, the best explanation first, with the metrics expected on the whole set."""
-    click.echo(f"\n{diagnosis.model} on {diagnosis.eval_setting}: one thing changed at a time")
+    say(f"\n{diagnosis.model} on {diagnosis.eval_setting}: one thing changed at a time")
     # Failed trials have no guesses; all others have the same metrics.
     metrics = list(next((f.guesses for f in diagnosis.findings if f.guesses), {}))
     rows = []
@@ -231,7 +231,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
         cells = [_guess(f.guesses[m]) for m in metrics]
         rows.append([f.title, *cells, f"{f.images:,}", f"{100 * f.left:.0f} %", f.verdict])
     click.echo(text_table(rows, ["what was changed", *metrics, "images", "difference left", ""]))
-    click.echo(_conclusion(diagnosis))
+    say(_conclusion(diagnosis))
 
 
 def _guess(guess: Guess) -> str:

@@ -20,7 +20,7 @@ def save_logits(context: Context, target: tuple[str, str]) -> None:
     )
     # save_logits raises an error rather than writing nothing, so there is a first one.
     partial = f" of {written[0].variant}" if written[0].variant else ""
-    click.echo(f"wrote {len(written)} file(s){partial} and manifest.json to {folder}")
+    say(f"wrote {len(written)} file(s){partial} and manifest.json to {folder}")
 
 
 def import_logits(context: Context, folder: str) -> None:
@@ -35,7 +35,7 @@ def import_logits(context: Context, folder: str) -> None:
         data_roots(context.data_root),
         tell=lambda text: click.echo(f"note: {text}", err=True),
     )
-    click.echo(f"took in {len(imported)} evaluation(s) from {folder}")
+    say(f"took in {len(imported)} evaluation(s) from {folder}")
 
 
 def import_predictions(context: Context, file: str, *, model: str | None, missing: str | None) -> None:
@@ -64,8 +64,8 @@ def import_predictions(context: Context, file: str, *, model: str | None, missin
     )
     what = "probabilities" if done.with_probabilities else "classes alone"
     wrong = f", {done.unanswered} of them without one, which count as wrong" if done.unanswered else ""
-    click.echo(f"{done.model}: answers ({what}) to {done.images:,} images of {setting}{wrong}")
-    click.echo(f"measured: {', '.join(done.metrics) or 'nothing, since no image has a label'}")
+    say(f"{done.model}: answers ({what}) to {done.images:,} images of {setting}{wrong}")
+    say(f"measured: {', '.join(done.metrics) or 'nothing, since no image has a label'}")
 
 
 def import_csv(context: Context, file: str, *, types: str | None) -> None:
@@ -82,7 +82,7 @@ def import_csv(context: Context, file: str, *, types: str | None) -> None:
     done = published.import_published(context.new_store, table, model_types, source, sizes)
     untyped = f" ({done.without_type} of them without a type)" if done.without_type else ""
     results, settings = counted(done.results, "result"), counted(done.settings, "eval setting")
-    click.echo(f"{source}: {results} of {counted(done.models, 'model')}{untyped} on {settings}")
+    say(f"{source}: {results} of {counted(done.models, 'model')}{untyped} on {settings}")
 
 
 def recompute_metrics(context: Context) -> None:

@@ -9,6 +9,7 @@ import click
 
 from testbed.commands.action import LOOK, Action, Context
 from testbed.commands.causes import first_names
+from testbed.commands.options import say
 from testbed.commands.results_table import MOST_LINES, results_table
 from testbed.commands.tables import cell, text_table, with_interval
 from testbed.errors import TestbedError
@@ -45,7 +46,7 @@ def print_group(context: Context, pair: tuple[str, str]) -> None:
         context.print(rows, ["metric", "value", "ci_low", "ci_high", "n"])
         return
     variant = f" ({stored.variant})" if stored.variant else ""
-    click.echo(f"{model} on {group}{variant}: {n - len(stored.missing)} of {n} settings\n")
+    say(f"{model} on {group}{variant}: {n - len(stored.missing)} of {n} settings\n")
     if n > MOST_LINES:
         click.echo(_folded_members(context, stored) + "\n")
     else:
@@ -55,12 +56,12 @@ def print_group(context: Context, pair: tuple[str, str]) -> None:
         lines = [[name, with_interval(e.value, e.ci_low, e.ci_high), cell(e.n)] for name, e in numbers.items()]
         click.echo(text_table(lines, [f"{group} as a whole", "value [95 % interval]", "n"]))
         if remark := getattr(aggregate, "remark", ""):
-            click.echo(f"\n{remark}")
+            say(f"\n{remark}")
     else:
         click.echo("the group as a whole has no number: its settings have none in common, or too few have been run")
     if stored.missing:
         more = "" if len(stored.missing) <= _MOST_MISSING else ", ..."
-        click.echo(f"\nnot run: {', '.join(stored.missing[:_MOST_MISSING])}{more}")
+        say(f"\nnot run: {', '.join(stored.missing[:_MOST_MISSING])}{more}")
 
 
 def _mean_of_main_metrics(stored: Any) -> dict[str, Estimate]:

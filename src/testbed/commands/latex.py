@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from testbed.errors import printable
+
 # Replaced in one pass over the text: the braces of \textbackslash{} must not be escaped again.
 _ESCAPED = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -15,7 +17,7 @@ _ESCAPED = {
 
 def escaped(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    return "".join(_ESCAPED.get(character, character) for character in text)
+    return "".join(_ESCAPED.get(character, character) for character in printable(text))
 
 
 def latex_table(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.commands.action import LOOK, Action, Context
+from testbed.commands.options import say
 from testbed.commands.tables import text_table, with_interval
 from testbed.errors import StoreError
 
@@ -110,7 +111,7 @@ def _show(context: Context, title: str, rows: list[dict[str, Any]], first: list[
     lines = [
         [*(str(r[c]) for c in first), with_interval(r["value"], r["ci_low"], r["ci_high"]), str(r["n"])] for r in rows
     ]
-    click.echo(f"{title}\n\n{text_table(lines, [*first, 'value [95 % interval]', 'n'])}")
+    say(f"{title}\n\n{text_table(lines, [*first, 'value [95 % interval]', 'n'])}")
 
 
 ACTIONS = (

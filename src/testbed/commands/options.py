@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import click
 
-from testbed.errors import TestbedError, near_names
+from testbed.errors import TestbedError, masked, near_names, printable, printable_lines
 from testbed.options import AUTO
 
 _MOST_FILES = 4  # named in one message
@@ -37,8 +38,8 @@ def as_called(text: str) -> str:
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print a line that may name a script, as_called."""
-    click.echo(as_called(text), err=err)
+    """Print lines that may name a script, as_called. Names in them move no cursor, addresses tell no password."""
+    click.echo(masked(printable_lines(as_called(text))), err=err)
 
 
 class _Formatter(click.HelpFormatter):
@@ -61,6 +62,13 @@ class _TakesManyValues(click.Command):
     context_class = _Context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return self._parsed(ctx, args)
+        except click.ClickException as error:  # which repeats what was typed
+            object.__setattr__(error, "message", masked(printable(error.message)))
+            raise
+
+    def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta.setdefault(WORDS, list(args))
         many = {name for p in self.params if isinstance(p, ManyValues) for name in p.opts}
         spread: list[str] = []
@@ -206,8 +214,20 @@ def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
         except TestbedError as error:
             # What a library says of a file may have several lines.
             raise click.ClickException(as_called(" ".join(str(error).splitlines()))) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            # A value that no testbed writes: SQLite keeps whatever it is given.
+            if told := _what_is_odd():
+                raise click.ClickException(told) from error
+            raise
 
     return wrapped
+
+
+def _what_is_odd() -> str:
+    opening = sys.modules.get("testbed.store.opening")  # not loaded: no database was opened
+    return opening.what_is_odd() if opening is not None else ""
 
 
 db_option = click.option(

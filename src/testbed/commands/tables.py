@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.data.writing import csv_text
+from testbed.errors import printable, printable_lines
 
 _LABEL = 21  # where the text begins after a label
 
@@ -23,7 +24,7 @@ def text_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
 
 def _aligned(headers: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> str:
     """As text_table, with one or more header lines."""
-    table = [*headers, *rows]
+    table = [[printable(cell) for cell in row] for row in (*headers, *rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(headers[0]))]
     right = [bool(rows) and all(_numeric(r[i]) for r in rows) for i in range(len(headers[0]))]
     lines = [
@@ -48,7 +49,8 @@ def formatted(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], style: 
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(map(csv_text, columns))
         writer.writerows([csv_text(row[c]) for c in columns] for row in rows)
-        return buffer.getvalue().rstrip("\n")  # click.echo adds the last line break
+        # click.echo adds the last line break. A terminal obeys no name in it.
+        return printable_lines(buffer.getvalue().rstrip("\n"))
     return text_table([[cell(row[c]) for c in columns] for row in rows], columns)
 
 
@@ -73,7 +75,7 @@ def labelled_lines(width: int, facts: Sequence[tuple[str, str]]) -> str:
     room = max(width - _LABEL, 20)
     lines = []
     for label, text in facts:
-        pieces = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+        pieces = textwrap.wrap(printable(text), room, break_long_words=False, break_on_hyphens=False) or [""]
         # A word as long as a checksum begins further left, as far as its label leaves room.
         starts = [max(len(label) + 2, min(_LABEL, width - len(piece))) for piece in pieces]
         lines += [

@@ -28,7 +28,7 @@ def merge(context: Context, places: tuple[str, ...]) -> None:
     damaged = 0
     for place in places:
         taken = take_in(context.new_store, open_store(place), context.override)
-        click.echo(f"{place}: {_in_words(taken)}")
+        say(f"{place}: {_in_words(taken)}")
         for line in _left_out(taken, place):
             say(line, err=True)
         damaged += len(taken.damaged)

@@ -180,7 +180,7 @@ def _checked(url: str) -> str:
 def _opened(request: urllib.request.Request, part: _Part) -> Any:
     """The server's answer. Raises _BrokenOff for errors that may pass, DataError for others."""
     try:
-        return urllib.request.urlopen(request, timeout=_TIMEOUT_S)
+        answer = urllib.request.urlopen(request, timeout=_TIMEOUT_S)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416:  # the file has no bytes from there on: the part is not of this file
@@ -190,6 +190,10 @@ def _opened(request: urllib.request.Request, part: _Part) -> Any:
                 f"{request.full_url} answers {error.code} {error.reason}: look for its new address on the data's page"
             ) from error
         raise _BrokenOff(f"the server answers {error.code} {error.reason}") from error
+    if request.full_url.startswith("https://") and not answer.url.startswith("https://"):
+        answer.close()
+        raise DataError(f"{request.full_url} leads to {answer.url}: expected an address that begins with https://")
+    return answer
 
 
 def _extent(answer: Any) -> tuple[int, int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -13,14 +14,15 @@ def user_cache(part: str) -> Path:
 
 def keep(path: Path, content: bytes) -> None:
     """Write a cache file under a temporary name, then rename it. A failure is ignored: the content is made again."""
+    # The process id keeps two workers that write the same file apart.
+    aside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The process id keeps two workers that write the same file apart.
-        aside = path.with_name(f"{path.name}.{os.getpid()}")
         aside.write_bytes(content)
         aside.replace(path)
-    except OSError:
-        pass
+    except OSError:  # such as a full disk
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def keep_first(path: Path, content: bytes) -> bytes:

@@ -7,11 +7,13 @@ same bits.
 
 from __future__ import annotations
 
-import io
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from testbed.data.rows import Rows
 from testbed.data.samples import fingerprint_of
@@ -61,21 +63,30 @@ def recompute(loaded: LoadedModel, setting: EvalSetting, options: RunOptions) ->
             rows.indices.tobytes(),
             f"{transforms} {loaded.entry.normalization} {loaded.entry.eval_batch_size} {options.amp}",
         )
-        path = user_cache("batch-norm") / f"{key}.pt"
-        if not path.is_file():
+        path = user_cache("batch-norm") / f"{key}.safetensors"
+        kept = _kept(path)
+        if kept is None:
             _watch(loaded, network, layers, setting, rows, preparer, options)
-            content = io.BytesIO()
-            torch.save([[getattr(layer, name).cpu() for name in _NAMES] for layer in layers], content)
-            kept = keep_first(path, content.getvalue())
-        else:
-            kept = path.read_bytes()
+            values = {f"{i}.{name}": getattr(layer, name).cpu() for i, layer in enumerate(layers) for name in _NAMES}
+            kept = load(keep_first(path, save(values)))
     finally:
         preparer.close()
-    for layer, values in zip(layers, torch.load(io.BytesIO(kept), weights_only=True), strict=True):
-        for name, value in zip(_NAMES, values, strict=True):
-            getattr(layer, name).copy_(value)
+    for i, layer in enumerate(layers):
+        for name in _NAMES:
+            getattr(layer, name).copy_(kept[f"{i}.{name}"])
     loaded.weights_sha256 = state_sha256(network)
     return f"statistics recomputed on {len(rows)} pictures of {setting.name} ({samples.fingerprint})"
+
+
+def _kept(path: Path) -> dict[str, torch.Tensor] | None:
+    """What another process has computed; None where there is nothing, or nothing whole."""
+    try:
+        return load(path.read_bytes())
+    except OSError:
+        return None
+    except SafetensorError:
+        path.unlink(missing_ok=True)
+        return None
 
 
 def _watch(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.engine.pairs import Pair
-from testbed.errors import cause_of
+from testbed.errors import cause_of, masked, printable_lines
 
 _LINE_EVERY_S = 10.0
 
@@ -117,13 +117,13 @@ class Lines(Silent):
         self._record(text)
 
     def _show(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(masked(printable_lines(text)), file=sys.stderr, flush=True)
 
     def _record(self, text: str) -> None:
         if self._log is None:
             return
         try:
-            self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+            self._log.write(f"{time.strftime('%H:%M:%S')} {masked(printable_lines(text))}\n")
             self._log.flush()
         except OSError as error:
             name = self._log.name
@@ -171,7 +171,7 @@ class Bars(Lines):
         super().close()
 
     def _show(self, text: str) -> None:
-        self._tqdm.write(text, file=sys.stderr)
+        self._tqdm.write(masked(printable_lines(text)), file=sys.stderr)
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,7 @@ from testbed.options import RunOptions
 from testbed.store.damage import DAMAGED, missing_or_cut, problem_of
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
-from testbed.store.find import EVERY, find
+from testbed.store.find import EVERY, find, root_of
 from testbed.store.places import Listing
 
 Outdated = Callable[[Evaluation], str]  # why a stored result no longer counts; "" where it does
@@ -159,9 +159,7 @@ def standing_of(
 
 def _origin(evaluation: Evaluation, by_id: Mapping[int, Evaluation]) -> Evaluation:
     """The evaluation whose logits it reads: itself, unless it is derived."""
-    while (parent := by_id.get(evaluation.derived_from_id or 0)) is not None:
-        evaluation = parent
-    return evaluation
+    return root_of(evaluation, by_id.get)
 
 
 def _done(registry: Registry, stored: Sequence[Evaluation], options: RunOptions) -> set[Key]:

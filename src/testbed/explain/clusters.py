@@ -19,7 +19,7 @@ import click
 import numpy as np
 
 from testbed.data.regular import regular
-from testbed.data.writing import write_aside
+from testbed.data.writing import write_aside, writing_to
 from testbed.errors import DataError, StoreError
 from testbed.metrics.contrastive import likely_classes
 
@@ -134,9 +134,10 @@ def main(model: str, eval_setting: str, out: Path, db: str | None, variant: str 
         clusters = confusion_clusters(likely_classes(logits), cut)
         if not clusters:
             raise StoreError(f"{model} on {eval_setting}: no image has two likely classes, so nothing is confused")
+        with writing_to(out):
+            write_aside(out, lambda aside: _write(aside, clusters))
     except TestbedError as error:
         raise click.ClickException(str(error)) from error
-    write_aside(out, lambda aside: _write(aside, clusters))
     click.echo(f"wrote {len(clusters)} clusters of {sum(map(len, clusters))} classes to {out}")
 
 

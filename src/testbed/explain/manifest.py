@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,11 +51,11 @@ class ExplanationManifest(Dataset):
         lines = read_explanations(path)
         base, ids = path.parent, list(lines)
         for name in ids:
-            if not (base / name).is_file():
+            if not _is_file(base / name):
                 raise DataError(f"{path}: lists {name}, but there is no such file below {base}")
         maps = [e.heatmap for rows in lines.values() for e in rows if e.heatmap is not None]
         for file in dict.fromkeys(maps):
-            if not file.is_file():
+            if not _is_file(file):
                 raise DataError(f"{path}: lists the heatmap {file}, but there is no such file")
         questions = repr([(name, [(e.positive, e.contrast) for e in rows]) for name, rows in lines.items()])
         states = np.array([file_state(base / i) for i in ids], dtype=np.int64)
@@ -77,6 +78,14 @@ class ExplanationManifest(Dataset):
             newest_ns=int(states[:, 1].max()),
             read=lambda index: (base / ids[index]).read_bytes(),
         )
+
+
+def _is_file(path: Path) -> bool:
+    """No too for a name that no file system takes."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _at_map_size(picture: Any, lines: Sequence[Explained]) -> Any:
@@ -114,7 +123,7 @@ def _read(path: Path, changed: int) -> dict[str, list[Explained]]:
     lines: dict[str, list[Explained]] = {}
     for number, row in enumerate(rows, start=2):  # line 1 is the header
         where = f"manifest {path}, line {number}"
-        if row.get("contrast") is None and "contrast" in row:  # DictReader fills cells that are missing with None
+        if None in row.values():  # DictReader fills cells that are missing with None
             raise DataError(f"{where}: expected {len(row)} cells, got fewer")
         positive = _classes(row["class"], where)
         if not positive:
@@ -139,20 +148,21 @@ def read_heatmap(path: Path, positive: Sequence[int]) -> np.ndarray:
 
     The file is an .npy, an .npz (the array that is named like the class, or the only one) or a grey .png.
     """
+    from PIL import Image
+
     try:
         if path.suffix == ".npz":
             heatmap = _from_archive(path, positive)
         elif path.suffix == ".npy":
             heatmap = load_npy(path)
         elif path.suffix == ".png":
-            from PIL import Image
-
-            with Image.open(regular(path), formats=["PNG"]) as picture:
+            # From memory, where a length that the file does not hold asks for no memory.
+            with Image.open(io.BytesIO(regular(path).read_bytes()), formats=["PNG"]) as picture:
                 # Converting to "L" would cut the 16 bits of mode I, and the floats of mode F, to 8 bits.
                 heatmap = np.asarray(picture if picture.mode.startswith(("I", "F")) else picture.convert("L"))
         else:
             raise DataError(f"heatmap {path}: expected .npy, .npz or .png")
-    except UNREADABLE as error:
+    except (*UNREADABLE, MemoryError, SyntaxError, Image.DecompressionBombError) as error:
         hint = f"; python -m testbed.explain.convert_heatmaps {path} makes an .npz of a pickled dictionary"
         raise DataError(f"heatmap {path} cannot be read: {error}{hint if 'pickle' in str(error) else ''}") from error
     if heatmap.ndim != 2:

@@ -27,9 +27,11 @@ from testbed.models.weights import (
     checkpoint_override,
     folders,
     hint,
+    is_refused_code,
     load_checkpoint,
     local_downloads,
     noting_files,
+    only_tensors,
     state_sha256,
 )
 from testbed.options import AUTO, RunOptions
@@ -136,6 +138,7 @@ def _load(entry: Model, options: RunOptions) -> tuple[Any, Head | None, dict[str
             exits_refused("classifier_loader"),
             checkpoint_override(path) as override,
             local_downloads() as absent,
+            only_tensors(),
         ):
             network = entry.classifier_loader()
             # A loader that uses `with_weights` has loaded the checkpoint itself; any other has loaded its own weights.
@@ -160,6 +163,11 @@ def _load(entry: Model, options: RunOptions) -> tuple[Any, Head | None, dict[str
             told += f"; it reaches for the network: torch.hub looks in {torch.hub.get_dir()} before that"
         raise ModelError(told) from error
     except Exception as error:  # loaders are users' code, so anything may be raised
+        if is_refused_code(error):
+            raise ModelError(
+                f"model '{entry.name}' cannot be loaded: its file holds pickled code: expected tensors only. Such code "
+                "can do anything on this machine; --unsafe-pickle runs it, for a file whose maker you trust"
+            ) from error
         raise ModelError(f"model '{entry.name}' cannot be loaded: {type(error).__name__}: {error}") from error
 
 

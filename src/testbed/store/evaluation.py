@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from testbed.errors import printable
 from testbed.metrics.estimate import Estimate, MetricKind
 
 OWN = "own"  # the source of what has outputs: computed here, or imported with its logits
@@ -91,8 +92,9 @@ class Provenance:
 _SHAPES: dict[str, tuple[type, type]] = {
     "bad_rows": (list, int),
     "recorded": (list, str),
-    **dict.fromkeys(("rotation_head", "weights_files", "arrays_sha256", "etags", "versions"), (dict, str)),
-    **dict.fromkeys(("checkpoint", "logits_dtype", "model_transform", "normalization"), (str, str)),
+    **dict.fromkeys(("rotation_head", "weights_files", "arrays_sha256", "etags", "functions", "versions"), (dict, str)),
+    **dict.fromkeys(("checkpoint", "logits_dtype", "content", "choice"), (str, str)),
+    **dict.fromkeys(("model_transform", "normalization"), (str, str)),
 }
 _IN_WORDS: dict[type, str] = {list: "a list", dict: "an object of texts", str: "text"}
 
@@ -159,7 +161,7 @@ class Evaluation:
     @property
     def label(self) -> str:
         """What it is, for titles and messages: model, setting, and whatever sets it apart."""
-        return f"{self.model} on {self.eval_setting}{self.apart}"
+        return printable(f"{self.model} on {self.eval_setting}{self.apart}")
 
     @property
     def apart(self) -> str:

@@ -44,7 +44,8 @@ def save_rows(path: Path, rows: Rows) -> None:
 
     def write(aside: Path) -> None:
         with aside.open("wb") as file:
-            np.savez(file, ids=np.asarray(rows.ids, dtype=np.str_), targets=rows.targets, indices=rows.indices)
+            ids = np.asarray(rows.ids, dtype=np.str_)
+            np.savez(file, allow_pickle=False, ids=ids, targets=rows.targets, indices=rows.indices)
 
     write_aside(path, write)
 

@@ -16,7 +16,7 @@ EVERY in place of a variant, version or source leaves the choice out and finds a
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from operator import attrgetter
@@ -173,8 +173,17 @@ def evaluation_by_id(store: Store, evaluation_id: int) -> Evaluation:
 
 def origin_of(store: Store, evaluation: Evaluation) -> Evaluation:
     """The evaluation whose logits it reads: itself, or the one at the root of what it is derived from."""
-    while evaluation.derived_from_id is not None:
-        evaluation = evaluation_by_id(store, evaluation.derived_from_id)
+    return root_of(evaluation, lambda id_: evaluation_by_id(store, id_))
+
+
+def root_of(evaluation: Evaluation, parent_of: Callable[[int], Evaluation | None]) -> Evaluation:
+    """As origin_of, where the others are at hand; as far as they are there. Raises StoreError for a circle."""
+    seen = {evaluation.id}
+    while evaluation.derived_from_id is not None and (parent := parent_of(evaluation.derived_from_id)) is not None:
+        if parent.id in seen:
+            raise StoreError(f"{evaluation.label} is derived from itself: no testbed wrote this database")
+        seen.add(parent.id)
+        evaluation = parent
     return evaluation
 
 

@@ -27,7 +27,7 @@ from testbed.store.database import Store
 from testbed.store.elsewhere import OutputsElsewhere, StoredArray
 from testbed.store.evaluation import Evaluation
 from testbed.store.fetched import OtherContents
-from testbed.store.find import evaluation_by_id
+from testbed.store.find import evaluation_by_id, origin_of
 from testbed.store.objects import MissingObject
 from testbed.store.outputs import Outputs
 from testbed.store.places import missing
@@ -42,6 +42,7 @@ def outputs_of(store: Store, registry: Registry, evaluation: Evaluation) -> Outp
         return read_outputs(store, evaluation)
     if evaluation.derived_from_id is None:
         raise StoreError(f"{evaluation.label} has no logits")
+    origin_of(store, evaluation)  # which refuses one that is derived from itself
     parent = evaluation_by_id(store, evaluation.derived_from_id)
     return derive(outputs_of(store, registry, parent), registry.eval_setting(evaluation.eval_setting))
 

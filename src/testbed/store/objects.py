@@ -59,6 +59,9 @@ def file_system(url: str) -> tuple[Any, str]:
         raise StoreError(f"{scheme}:// needs a package that is not installed: {package}") from error
     except Exception as error:  # of a file system that wants more than a URL, or of none
         raise StoreError(f"{url} cannot be opened: {_reason(error)}") from error
+    if "file" in ((system.protocol,) if isinstance(system.protocol, str) else system.protocol) or "::" in url:
+        # Other words for this machine's own disks, such as local://, which rows of a database may come with.
+        raise StoreError(f"{url} cannot be opened: expected object storage, or file:///FOLDER")
     return system, path
 
 

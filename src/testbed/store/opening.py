@@ -18,7 +18,8 @@ from testbed.store.database import Store
 from testbed.store.masking import masked, masked_url
 from testbed.store.migrating import bring_up_to_date
 from testbed.store.places import checked_root
-from testbed.store.transactions import reason
+from testbed.store.row_checks import refuse_odd_rows
+from testbed.store.transactions import Database, reason
 
 DB_VARIABLE = "TESTBED_DB"
 RESULTS_VARIABLE = "TESTBED_RESULTS"
@@ -26,6 +27,22 @@ LOGITS_VARIABLE = "TESTBED_LOGITS"
 DEFAULT_FOLDER, DEFAULT_DB = "results", "results.db"
 _PATIENCE_S = 60  # for another process to finish its transaction
 _STEP_MS = 250
+
+
+_opened: dict[Path, str] = {}  # by this process: database in a file -> its name
+
+
+def what_is_odd() -> str:
+    """What is wrong with the rows of a database that this process has opened, for one who stumbled; mostly nothing."""
+    for path, where in _opened.items():
+        engine = _read_only_engine(sa.URL.create("sqlite"), path, where)
+        try:
+            refuse_odd_rows(Database(engine, where))
+        except StoreError as error:
+            return str(error)
+        finally:
+            engine.dispose()
+    return ""
 
 
 def database_place(given: str | None = None) -> tuple[sa.URL, Path]:
@@ -83,6 +100,8 @@ def open_store(given: str | None = None, create: bool = False) -> Store:
             store.mask_commands()
         if create and (root := os.environ.get(LOGITS_VARIABLE)):
             store.logits_root = checked_root(root, LOGITS_VARIABLE)
+        if path is not None:
+            _opened[path] = where
         return store
     except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
         told = masked(reason(error), url.password if isinstance(url.password, str) else None)
@@ -138,7 +157,9 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # SQLAlchemy's BEGIN below, not the driver's own
-        for pragma in (f"busy_timeout={_PATIENCE_S}000", "synchronous=NORMAL", "foreign_keys=ON"):
+        # trusted_schema: views and triggers of somebody else's file call no function with effects.
+        pragmas = (f"busy_timeout={_PATIENCE_S}000", "synchronous=NORMAL", "foreign_keys=ON", "trusted_schema=OFF")
+        for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
         try:
             connection.execute("PRAGMA journal_mode=WAL")

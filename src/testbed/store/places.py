@@ -18,6 +18,7 @@ from pathlib import Path
 
 from testbed.data.rows import Rows
 from testbed.data.writing import safe_name, sha256_of, write_aside, writing_to
+from testbed.entries.checks import shortened
 from testbed.errors import StoreError
 from testbed.store import fetched, files, objects
 
@@ -28,6 +29,7 @@ _BELOW = "logits/"  # of the results folder: how the paths of files that were ma
 _MARK = ".testbed"  # an object below a root, which tells that this is the place
 _MARK_TEXT = b"Logits of the robustness testbed. The rows of its database name these objects: do not rename them.\n"
 _ROOT = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]*(/[^\s]*)?")
+_MADE = re.compile(r".+-[0-9a-f]{12}\.npy")  # how files.new_logits_path ends
 _CANNOT = {"memory": "is gone when the command ends", "http": "cannot be written", "https": "cannot be written"}
 
 
@@ -36,12 +38,31 @@ def is_remote(stored: str) -> bool:
     return "://" in stored and not stored.startswith(_HERE)
 
 
+def checked_path(stored: object) -> str:
+    """What a row says of a file, if it is a path of ours; the database may come from somebody else.
+
+    A path leads below logits/ of the results folder, and nowhere else. An address is one that --logits takes.
+    """
+    if not isinstance(stored, str) or not stored.endswith((".npy", ".npz")) or "\0" in stored:
+        raise StoreError(f"expected a path of a file of logits, got {shortened(stored)}")
+    parts = stored.split("://", 1)[-1].split("/")
+    if {".", ".."} & set(parts) or "::" in stored or ("://" not in stored and not stored.startswith(_BELOW)):
+        where = f"below {_BELOW} of the results folder"
+        raise StoreError(f"expected a path {where}, or an address, got {shortened(stored)}")
+    if stored.startswith(_HERE) and not stored.startswith(f"{_HERE}/"):
+        raise StoreError(f"expected file:/// with a path from the root on, got {shortened(stored)}")
+    return stored
+
+
 @dataclass(frozen=True)
 class Place:
     """One stored file, by what a row says: `stored` is a path below the results folder, or a URL."""
 
     folder: Path  # of the results
     stored: str
+
+    def __post_init__(self) -> None:
+        checked_path(self.stored)
 
     @property
     def remote(self) -> bool:
@@ -139,7 +160,12 @@ class Place:
                     place.draft.unlink()
 
     def remove(self) -> None:
-        """The logits, what was recorded beside them, and chunks that were left."""
+        """The logits, what was recorded beside them, and chunks that were left.
+
+        Raises StoreError for what has not the name of a file of ours: a database of somebody else may name anything.
+        """
+        if "://" in self.stored and not _MADE.fullmatch(self.stored.rsplit("/", 1)[1]):
+            raise StoreError(f"{self} was left: expected a name that the testbed gives, such as MODEL-0123456789ab.npy")
         files.remove_logits(self.folder, str(self.draft.relative_to(self.folder)))
         if self.remote:
             folder, name = self.stored.rsplit("/", 1)

@@ -270,7 +270,9 @@ def stored_version(connection: sa.Connection, where: str) -> int | None:
     """The database's schema, None where it is empty; refuses one that is newer than this program."""
     if not sa.inspect(connection).has_table("schema_version"):
         return None
-    version = int(connection.execute(sa.select(schema_version.c.version)).scalar_one())
+    version = connection.execute(sa.select(schema_version.c.version)).scalars().first()
+    if not isinstance(version, int) or version < 1:
+        raise StoreError(f"{where} tells no version of its schema: expected a results database of the testbed")
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{where} has schema {version}, this program knows up to {SCHEMA_VERSION}: "

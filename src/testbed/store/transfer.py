@@ -19,6 +19,7 @@ from testbed.store import damage, schema
 from testbed.store.carrying import Carried, Carrier
 from testbed.store.database import Store, now
 from testbed.store.find import evaluation_by_id
+from testbed.store.row_checks import refuse_odd_rows
 
 _AT_ONCE = 50  # evaluations in one transaction
 _ONLY = ("evaluations", "schema_version", "runs", "models", "eval_settings")  # tables that are no part of another
@@ -106,6 +107,7 @@ class Transfer:
         self.gone: set[int] = set()  # evaluations of the target that others have replaced, or that went with those
 
     def run(self) -> Taken:
+        refuse_odd_rows(self.source)
         rows = rows_of(self.source)
         self.check(rows)
         self._runs()
@@ -244,7 +246,8 @@ def _removed(connection: sa.Connection, ids: Sequence[int]) -> dict[int, str | N
     while going:
         some = e.c.id.in_(going)
         gone |= {row.id: row.logits_path for row in connection.execute(sa.select(e.c.id, e.c.logits_path).where(some))}
-        going = list(connection.execute(sa.select(e.c.id).where(e.c.derived_from_id.in_(going))).scalars())
+        derived = connection.execute(sa.select(e.c.id).where(e.c.derived_from_id.in_(going))).scalars()
+        going = [id_ for id_ in derived if id_ not in gone]
     if gone:
         connection.execute(e.delete().where(e.c.id.in_(ids)))
     return gone

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from safetensors.torch import load, save
 from torch import nn
 from torch.nn.functional import normalize
 
@@ -51,17 +51,15 @@ class ZeroShotClassifier(nn.Module):
     def _text_heads(self, device: torch.device) -> torch.Tensor:
         """The text features, computed at the first batch, when the model is on its device, or read from the cache."""
         if self._heads is None:
-            path = user_cache("text-features") / f"{state_sha256(self)}.pt"
+            path = user_cache("text-features") / f"{state_sha256(self)}.safetensors"
             try:
-                self._heads = torch.load(path, map_location="cpu", weights_only=True)
+                self._heads = load(path.read_bytes())["heads"]
             except Exception:  # absent or damaged: computed again
                 # Without mixed precision: the cache serves runs with and without --amp.
                 with torch.no_grad(), torch.autocast(device.type, enabled=False):
                     heads = text_heads(self.clip, self._tokenizer, self._prompts, self._average, device)
                 self._heads = heads.float().cpu()
-                content = io.BytesIO()
-                torch.save(self._heads, content)
-                keep(path, content.getvalue())
+                keep(path, save({"heads": self._heads.contiguous()}))
         self._heads = self._heads.to(device)
         return self._heads
 

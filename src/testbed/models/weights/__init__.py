@@ -1,6 +1,13 @@
 """Weights of a classifier: found locally before any download, read without running code, and loaded strictly."""
 
-from testbed.models.weights.checkpoints import UNSAFE_VARIABLE, read_tensors, state_sha256, unwrapped
+from testbed.models.weights.checkpoints import (
+    UNSAFE_VARIABLE,
+    is_refused_code,
+    only_tensors,
+    read_tensors,
+    state_sha256,
+    unwrapped,
+)
 from testbed.models.weights.heads import Head
 from testbed.models.weights.loading import (
     bytes_of,
@@ -39,10 +46,12 @@ __all__ = [
     "folders",
     "hint",
     "hub_without_network",
+    "is_refused_code",
     "load_checkpoint",
     "local_downloads",
     "note_file",
     "noting_files",
+    "only_tensors",
     "package_file",
     "read_published",
     "read_tensors",

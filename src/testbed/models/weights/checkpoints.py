@@ -6,13 +6,15 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import ModelError
 
+_FORCE_VARIABLE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 UNSAFE_VARIABLE = "TESTBED_UNSAFE_PICKLE"  # set by eval.py --unsafe-pickle; worker processes inherit it
 # Keys under which training scripts save weights. Averaged weights go before those of the last step, as in timm.
 _WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "ema")
@@ -55,6 +57,28 @@ def read_tensors(path: Path) -> Any:
         raise ModelError(f"checkpoint {path} {_what_is_wrong(path, error)}") from error
 
 
+@contextmanager
+def only_tensors() -> Iterator[None]:
+    """Inside the block nobody's torch.load runs pickled code, unless --unsafe-pickle was given.
+
+    torch's own way to say so: packages that load their published files ask for pickled code, without need.
+    """
+    before = os.environ.get(_FORCE_VARIABLE)
+    if not os.environ.get(UNSAFE_VARIABLE):
+        os.environ[_FORCE_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_FORCE_VARIABLE, None)
+        if before is not None:
+            os.environ[_FORCE_VARIABLE] = before
+
+
+def is_refused_code(error: Exception) -> bool:
+    """Whether torch refused code in a file that was not read by `read_tensors`."""
+    return isinstance(error, pickle.UnpicklingError) and "Weights only load failed" in str(error)
+
+
 def _read(path: Path, trusted: bool) -> Any:
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
@@ -86,7 +110,7 @@ def _what_is_wrong(path: Path, error: Exception) -> str:
 
 def _is_refused_code(path: Path, error: Exception) -> bool:
     """Whether torch refused code in a real checkpoint. It raises the same error for most text files."""
-    if not isinstance(error, pickle.UnpicklingError) or "Weights only load failed" not in str(error):
+    if not is_refused_code(error):
         return False
     with path.open("rb") as file:
         return file.read(1) == pickle.PROTO or zipfile.is_zipfile(path)

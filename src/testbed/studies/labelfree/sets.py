@@ -14,7 +14,7 @@ from testbed.entries.registry import Registry
 from testbed.errors import StoreError, UnknownName, near_names, near_or_some
 from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation, Provenance
-from testbed.store.find import evaluation_by_id, find, meant_variant
+from testbed.store.find import evaluation_by_id, find, meant_variant, root_of
 from testbed.store.measuring import outputs_of, refuse_answers
 from testbed.store.names import model_names
 from testbed.store.outputs import Outputs
@@ -139,13 +139,14 @@ class StoredModel:
 
     def _provenance(self, wanted: StoredSet) -> Provenance:
         """Where the arrays come from; those of a derived set lie with its parent's."""
+
         # Kept by id: a thousand derived sets share a parent, and each would be a query.
-        evaluation = wanted.evaluation
-        while (parent := evaluation.derived_from_id) is not None:
-            if parent not in self._parents:
-                self._parents[parent] = evaluation_by_id(self._store, parent)
-            evaluation = self._parents[parent]
-        return evaluation.provenance
+        def parent_of(id_: int) -> Evaluation:
+            if id_ not in self._parents:
+                self._parents[id_] = evaluation_by_id(self._store, id_)
+            return self._parents[id_]
+
+        return root_of(wanted.evaluation, parent_of).provenance
 
 
 def stored_models(store: Store, registry: Registry, words: Iterable[str], options: Sequence[str] = ()) -> list[str]:
