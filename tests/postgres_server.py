@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ from testbed.store import schema
 # In names that people sort: what SQLite and Python put last, English puts in between.
 ENGLISH = ["--locale-provider=icu", "--icu-locale=en-US"]
 FAST, IMMEDIATE = signal.SIGINT, signal.SIGQUIT  # the ways to shut it down that do not wait for its clients
+
+
+class NoServer(Exception):
+    """None can be had here, and why."""
 
 
 class Server:
@@ -63,7 +68,7 @@ class Server:
             except sa.exc.OperationalError:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     told = (self._folder / "log").read_text()[-300:]
-                    pytest.skip(f"the PostgreSQL server does not start: {told}")
+                    raise NoServer(f"the PostgreSQL server does not start: {told}")
                 time.sleep(0.05)
 
     def stop(self, how: signal.Signals = IMMEDIATE) -> None:
@@ -82,8 +87,9 @@ class Server:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    """An empty server; it is stopped and removed at the end. The test skips where there is no PostgreSQL."""
-    pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
+    """An empty server; it is stopped and removed at the end. Raises NoServer where there is no PostgreSQL."""
+    if find_spec("psycopg") is None:
+        raise NoServer("the driver psycopg is not installed")
     initdb, who = program("initdb"), somebody_else()
     folder = Path(tempfile.mkdtemp(prefix="testbed-pg-"))  # short, as a socket must be, and open to its user
     server = Server(folder, who)
@@ -96,12 +102,23 @@ def serving() -> Iterator[Server]:
             if made.returncode == 0:
                 break
         else:
-            pytest.skip(f"initdb failed: {(made.stdout + made.stderr).strip().splitlines()[-1]}")
+            raise NoServer(f"initdb failed: {(made.stdout + made.stderr).strip().splitlines()[-1]}")
         server.start()
         yield server
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def serving_or_skip() -> Iterator[Server]:
+    """The same for tests, which skip where there is none."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(serving())
+        except NoServer as problem:
+            pytest.skip(str(problem))
+        yield server
 
 
 # What a test may have changed but rows: columns, views, indexes, and the version that the program goes by.
@@ -184,7 +201,7 @@ class Copies:
 def program(name: str) -> str:
     found = shutil.which(name) or max(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), default=None)
     if found is None:
-        pytest.skip(f"no PostgreSQL here: {name} is not found")
+        raise NoServer(f"no PostgreSQL here: {name} is not found")
     return found
 
 
@@ -198,4 +215,4 @@ def somebody_else() -> dict[str, Any]:
         except KeyError:
             continue
         return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    pytest.skip("PostgreSQL refuses root, and there is neither a user postgres nor nobody")
+    raise NoServer("PostgreSQL refuses root, and there is neither a user postgres nor nobody")

@@ -9,7 +9,7 @@ import pytest
 
 import tiny
 from faults.running import started, told_at_end, wait_until
-from postgres_server import serving
+from postgres_server import serving_or_skip
 from stored_results import evaluations, every_number
 from testbed.engine.shards import Shard
 from testbed.store.merging import merge
@@ -91,7 +91,7 @@ def test_three_shards_with_a_database_each_merged_are_one_run(tmp_path, undistur
 
 @pytest.fixture(scope="module")
 def server():
-    with serving() as running:
+    with serving_or_skip() as running:
         yield running
 
 

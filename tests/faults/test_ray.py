@@ -17,32 +17,24 @@ from pathlib import Path
 import pytest
 
 import tiny
+from closed_network import NoClosedNetwork, closed_off
 from faults.ray_story import STORIES
 
 _LIMIT_S = 600
-_CLOSED = ["--net", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL"]
-_ALONE = ["sh", "-c", 'ip link set lo up && "$@"', "sh"]
 
 
 @pytest.fixture(scope="session")
-def closed_off() -> list[str]:
+def closed() -> list[str]:
     """What a command begins with that shall have loopback alone."""
     pytest.importorskip("ray")
-    problem = ""
-    for more in ([], ["--user", "--map-root-user"]):
-        command = ["unshare", *more, *_CLOSED, *_ALONE]
-        try:
-            tried = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=60)
-        except OSError as error:
-            pytest.skip(f"no network namespace can be made: {error}")
-        if tried.returncode == 0:
-            return command
-        problem = tried.stderr.strip()
-    pytest.skip(f"no network namespace can be made: {problem}")
+    try:
+        return closed_off()
+    except NoClosedNetwork as problem:
+        pytest.skip(str(problem))
 
 
 @pytest.fixture(scope="session")
-def told(closed_off: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
+def told(closed: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
     """A function that lives some stories on one cluster: what went wrong in each of them."""
 
     def live(*stories: str) -> dict[str, str]:
@@ -59,7 +51,7 @@ def told(closed_off: list[str], tmp_path_factory: pytest.TempPathFactory) -> Cal
                 }
                 script = [sys.executable, str(Path(__file__).with_name("ray_story.py")), str(folder), *stories]
                 ran = subprocess.run(
-                    [*closed_off, *script], capture_output=True, text=True, timeout=_LIMIT_S, env=environment
+                    [*closed, *script], capture_output=True, text=True, timeout=_LIMIT_S, env=environment
                 )
             ends = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"story"')]
             if ends or not left:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 import tiny
 from faults.running import parts, started, told_at_end, wait_until
-from postgres_server import FAST, IMMEDIATE, serving
+from postgres_server import FAST, IMMEDIATE, serving_or_skip
 from stored_results import chunk, completed, evaluations
 from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
@@ -27,7 +27,7 @@ from testbed.store.transactions import ServerAway
 
 @pytest.fixture(scope="module")
 def server():
-    with serving() as running:
+    with serving_or_skip() as running:
         yield running
 
 

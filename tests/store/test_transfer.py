@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from faults.running import LIMIT_S, wait_until
-from postgres_server import serving
+from postgres_server import serving_or_skip
 from stored_results import (
     add,
     add_published,
@@ -41,7 +41,7 @@ from testbed.store.opening import open_store
 
 @pytest.fixture(scope="module")
 def server():
-    with serving() as running:
+    with serving_or_skip() as running:
         yield running.url
 
 
