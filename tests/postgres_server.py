@@ -38,6 +38,7 @@ class Server:
         self._folder, self._who = folder, who
         self.url = self.url_of("postgres")
         self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = count(1)
 
     def url_of(self, database: str) -> str:
         return f"postgresql+psycopg://testbed@/{database}?host={self._folder}"
@@ -48,6 +49,13 @@ class Server:
         engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
             yield connection
+
+    def new_database(self) -> str:
+        """The URL of one in which nobody has made anything."""
+        name = f"of_a_test_{next(self._numbers)}"
+        with self.administration() as connection:
+            connection.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE template0"))
+        return self.url_of(name)
 
     def start(self) -> None:
         data, options = str(self._folder / "data"), ("listen_addresses=", "fsync=off")
@@ -65,10 +73,10 @@ class Server:
             try:
                 with engine.connect():
                     return
-            except sa.exc.OperationalError:
+            except sa.exc.OperationalError as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     told = (self._folder / "log").read_text()[-300:]
-                    raise NoServer(f"the PostgreSQL server does not start: {told}")
+                    raise NoServer(f"the PostgreSQL server does not start: {told}") from error
                 time.sleep(0.05)
 
     def stop(self, how: signal.Signals = IMMEDIATE) -> None:
