@@ -92,15 +92,17 @@ def simulate(
     options: RunOptions,
     devices: int,
     joining_s: float = 0.0,
-    parent_counts: bool = True,
+    waits_for: str = "processor",
 ) -> Result:
-    """`parent_counts`: whether devices wait for what this process takes; without it every run comes to the same."""
-    spent, began = Spent(), time.thread_time()
+    """`waits_for`: what of the parent's time devices wait for. With "nothing" every run comes to the same."""
+    spent = Spent()
     recorder = SimulatedRecorder(store, registry, options, joining_s=joining_s)
+    clocks = {"processor": (time.thread_time, spent.processor), "elapsed": (time.perf_counter, spent.elapsed)}
+    clock, of_methods = clocks.get(waits_for, (lambda: 0.0, dict.fromkeys(_SIMULATION, 0.0)))
+    began = clock()
 
     def at_work() -> float:
-        own = time.thread_time() - began - sum(spent.processor[name] for name in _SIMULATION)
-        return recorder.joined_s + (own if parent_counts else 0.0)
+        return recorder.joined_s + clock() - began - sum(of_methods[name] for name in _SIMULATION)
 
     paces = seconds_per_image(sorted(registry.models.entries))
     pool = SimulatedPool(devices, paces, at_work)
@@ -153,6 +155,9 @@ def main() -> None:
     parser.add_argument("--stored", action="store_true", help="with --plan-only, of pairs that are all done")
     parser.add_argument("--joining", action="store_true", help="the files of one pair, and nothing else")
     parser.add_argument("--joining-s", type=float, default=0.0)
+    parser.add_argument(
+        "--elapsed", action="store_true", help="devices wait for the database too, not only for the CPU"
+    )
     asked = parser.parse_args()
     if asked.stored and not asked.plan_only:
         parser.error("--stored is for --plan-only")
@@ -179,7 +184,8 @@ def main() -> None:
         print(f"{resident_mb() - before_mb:.0f} MB", flush=True)
         del bundles
         if not asked.plan_only:
-            show(simulate(registry, store, plan, options, asked.devices, asked.joining_s))
+            waits_for = "elapsed" if asked.elapsed else "processor"
+            show(simulate(registry, store, plan, options, asked.devices, asked.joining_s, waits_for))
         print(f"database {size_mb(store):,.0f} MB")
         store.engine.dispose()
 

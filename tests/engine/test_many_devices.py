@@ -25,7 +25,7 @@ def simulated(folder: Path, **more):
     store = open_store(str(folder / "results.db"), create=True)
     options = RunOptions(cache_folder=str(folder / "cache"), results_folder=str(folder))
     plan = make_plan(registry, store, *scale.entries_of(registry), options)
-    return scale.simulate(registry, store, plan, options, DEVICES, parent_counts=False, **more), store
+    return scale.simulate(registry, store, plan, options, DEVICES, waits_for="nothing", **more), store
 
 
 def test_every_pair_is_done_once_and_devices_are_busy_until_the_tail(tmp_path, monkeypatch):
