@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 # The same digits on a database in a file, on PostgreSQL with three shards, on a Ray cluster of two nodes and with logits in
 # S3, all on this machine; it fails where a logit or a number differs, or where one of them cannot be had.
 scale-demo: $(VENV)/.installed-dev
-	PYTHONPATH=src:tests $(BIN)/python tools/scale_demo.py
+	PYTHONPATH=$(CURDIR)/src:$(CURDIR)/tests $(BIN)/python tools/scale_demo.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long"
