@@ -182,7 +182,10 @@ def test_what_cannot_be_merged_or_copied_is_told_in_a_line(call, tmp_path, words
 
 
 def test_merging_tells_what_stays_and_copying_what_agrees(call, tmp_path):
-    tiny.run(tmp_path / "results", ["tiny_a", "tiny_b"], ["tiny", "tiny-even"])[1].engine.dispose()
+    _, store = tiny.run(tmp_path / "results", ["tiny_a", "tiny_b"], ["tiny", "tiny-even"])
+    with store.writing() as connection:  # times are told in seconds, and all of this may be done in one
+        connection.execute(schema.evaluations.update().values(finished_at="2026-01-01T00:00:00+00:00"))
+    store.engine.dispose()
     tiny.run(tmp_path / "b", ["tiny_a"], ["tiny", "tiny.noise"])[1].engine.dispose()
     tiny.run(tmp_path / "c", ["tiny_a"], ["tiny"], logits_dtype="float16")[1].engine.dispose()
     told, code = call(database, "--merge", "b/results.db", "c/results.db")
