@@ -1,12 +1,17 @@
-# make demo | test | test-long | faults | lint | bench | mutants | site | clean. The environment is made in .venv where it is missing.
+# make demo | scale-demo | test | test-long | faults | lint | bench | mutants | site | clean. The environment is made in .venv where it is missing.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long faults lint format bench mutants site clean
+.PHONY: demo scale-demo test test-long faults lint format bench mutants site clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/testbed demo
+
+# The same digits on a database in a file, on PostgreSQL with three shards, on a Ray cluster of two nodes and with logits in
+# S3, all on this machine; it fails where a logit or a number differs, or where one of them cannot be had.
+scale-demo: $(VENV)/.installed-dev
+	PYTHONPATH=$(CURDIR)/src:$(CURDIR)/tests $(BIN)/python tools/scale_demo.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long"

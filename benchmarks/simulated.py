@@ -90,9 +90,21 @@ def seconds_per_image(names: Sequence[str]) -> dict[str, float]:
 
 
 class SimulatedRecorder(Recorder):
-    """The recorder of a run, but for the files of chunks, which nobody has written."""
+    """The recorder of a run, but for the files of chunks, which nobody has written.
+
+    To join and measure those of a pair takes `joining_s`, which goes by on the simulated clock alone.
+    """
+
+    def __init__(self, *of_a_recorder: Any, joining_s: float = 0.0) -> None:
+        super().__init__(*of_a_recorder)
+        self._joining_s = joining_s
+        self.joined_s = 0.0
+
+    def really_joined(self, *of_a_pair: Any) -> Joined:
+        return super()._join(*of_a_pair)
 
     def _join(self, pair: Pair, target: Path, samples: Path, starts: Sequence[int], bad_rows: Sequence[int]) -> Joined:
+        self.joined_s += self._joining_s
         return Joined({name: Estimate(50.0) for name in METRICS}, {"logits": "0" * 64}, 0, "")
 
 

@@ -15,8 +15,9 @@ import io
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -41,22 +42,24 @@ PROVENANCE = {  # as long as that of a real run
 }
 
 
-def fill(path: Path, n_models: int = MODELS, n_settings: int = SETTINGS) -> None:
-    """The rows a run would have left, written in bulk."""
+def fill(path: Path | str, models: Sequence[str], settings: Sequence[str], **facts: Any) -> None:
+    """The rows a run would have left, written in bulk; `facts` are values of every evaluation."""
     from testbed.store import schema
     from testbed.store.database import now
     from testbed.store.opening import open_store
 
-    store = open_store(str(path), create=True)
+    store, n_settings = open_store(str(path), create=True), len(settings)
     kinds = {name: dict(unit="%", better="higher", lowest=0.0, highest=100.0) for name in METRICS}
     with store.writing() as connection:
-        models = [dict(id=i + 1, name=f"model-{i:03d}", tags=["standard"], created_at=now()) for i in range(n_models)]
-        connection.execute(schema.models.insert(), models)
+        named = dict(tags=["standard"], created_at=now())
+        connection.execute(schema.models.insert(), [dict(named, id=i + 1, name=n) for i, n in enumerate(models)])
         named = dict(version=1, size=50_000, tags=[], created_at=now())
-        settings = [dict(named, id=i + 1, name=f"set.noise.{i:03d}") for i in range(n_settings)]
-        connection.execute(schema.eval_settings.insert(), settings)
+        connection.execute(
+            schema.eval_settings.insert(), [dict(named, id=i + 1, name=n) for i, n in enumerate(settings)]
+        )
         common = dict(complete=True, status="completed", n_images=50_000, created_at=now(), provenance=PROVENANCE)
-        for model in range(1, n_models + 1):
+        common |= facts
+        for model in range(1, len(models) + 1):
             first = (model - 1) * n_settings
             ids = range(first + 1, first + n_settings + 1)
             rows = [dict(common, id=i, model_id=model, eval_setting_id=i - first) for i in ids]
@@ -102,7 +105,7 @@ def main() -> None:
     n_models = parser.parse_args().models
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.db"
-        fill(path, n_models)
+        fill(path, [f"model-{i:03d}" for i in range(n_models)], [f"set.noise.{i:03d}" for i in range(SETTINGS)])
         sys.path.insert(0, str(ROOT / "plotting"))
         import explorer
         from _results import load

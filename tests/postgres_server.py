@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ ENGLISH = ["--locale-provider=icu", "--icu-locale=en-US"]
 FAST, IMMEDIATE = signal.SIGINT, signal.SIGQUIT  # the ways to shut it down that do not wait for its clients
 
 
+class NoServer(Exception):
+    """None can be had here, and why."""
+
+
 class Server:
     """A server that listens on a socket in a folder of its own, and nowhere else."""
 
@@ -33,6 +38,7 @@ class Server:
         self._folder, self._who = folder, who
         self.url = self.url_of("postgres")
         self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = count(1)
 
     def url_of(self, database: str) -> str:
         return f"postgresql+psycopg://testbed@/{database}?host={self._folder}"
@@ -43,6 +49,13 @@ class Server:
         engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
             yield connection
+
+    def new_database(self) -> str:
+        """The URL of one in which nobody has made anything."""
+        name = f"of_a_test_{next(self._numbers)}"
+        with self.administration() as connection:
+            connection.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE template0"))
+        return self.url_of(name)
 
     def start(self) -> None:
         data, options = str(self._folder / "data"), ("listen_addresses=", "fsync=off")
@@ -60,10 +73,10 @@ class Server:
             try:
                 with engine.connect():
                     return
-            except sa.exc.OperationalError:
+            except sa.exc.OperationalError as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     told = (self._folder / "log").read_text()[-300:]
-                    pytest.skip(f"the PostgreSQL server does not start: {told}")
+                    raise NoServer(f"the PostgreSQL server does not start: {told}") from error
                 time.sleep(0.05)
 
     def stop(self, how: signal.Signals = IMMEDIATE) -> None:
@@ -82,8 +95,9 @@ class Server:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    """An empty server; it is stopped and removed at the end. The test skips where there is no PostgreSQL."""
-    pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
+    """An empty server; it is stopped and removed at the end. Raises NoServer where there is no PostgreSQL."""
+    if find_spec("psycopg") is None:
+        raise NoServer("the driver psycopg is not installed")
     initdb, who = program("initdb"), somebody_else()
     folder = Path(tempfile.mkdtemp(prefix="testbed-pg-"))  # short, as a socket must be, and open to its user
     server = Server(folder, who)
@@ -96,12 +110,23 @@ def serving() -> Iterator[Server]:
             if made.returncode == 0:
                 break
         else:
-            pytest.skip(f"initdb failed: {(made.stdout + made.stderr).strip().splitlines()[-1]}")
+            raise NoServer(f"initdb failed: {(made.stdout + made.stderr).strip().splitlines()[-1]}")
         server.start()
         yield server
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def serving_or_skip() -> Iterator[Server]:
+    """The same for tests, which skip where there is none."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(serving())
+        except NoServer as problem:
+            pytest.skip(str(problem))
+        yield server
 
 
 # What a test may have changed but rows: columns, views, indexes, and the version that the program goes by.
@@ -184,7 +209,7 @@ class Copies:
 def program(name: str) -> str:
     found = shutil.which(name) or max(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), default=None)
     if found is None:
-        pytest.skip(f"no PostgreSQL here: {name} is not found")
+        raise NoServer(f"no PostgreSQL here: {name} is not found")
     return found
 
 
@@ -198,4 +223,4 @@ def somebody_else() -> dict[str, Any]:
         except KeyError:
             continue
         return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    pytest.skip("PostgreSQL refuses root, and there is neither a user postgres nor nobody")
+    raise NoServer("PostgreSQL refuses root, and there is neither a user postgres nor nobody")

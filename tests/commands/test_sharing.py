@@ -16,6 +16,7 @@ from stored_results import evaluations
 from testbed.commands import database, evaluate
 from testbed.store import schema
 from testbed.store.opening import open_store
+from testbed.store.transfer import Transfer
 
 MODELS = ["--models", "tiny_a", "tiny_b", "--eval-settings", "tiny", "tiny.noise", "tiny-even"]
 
@@ -40,6 +41,8 @@ def call(tmp_path, monkeypatch):
         (["--shard", "0/0"], "Error: --shard: expected at least one shard, as in 1/1, got 0/0"),
         (["--shard", "a/b"], "Error: --shard: expected I/N such as 1/8, or auto in a Slurm array, got 'a/b'"),
         (["--shard", "auto"], "Error: --shard auto: SLURM_ARRAY_TASK_ID is not set, so this is no Slurm array"),
+        (["--submit-to", "local"], "--submit-to: expected --submit N with it"),
+        (["--submit-option", "gpus_per_node=1"], "--submit-option: expected --submit N with it"),
         (["--submit", "0"], "expected a whole number from 1 on, got '0'"),
         (["--submit", "2", "--shard", "1/2"], "expected --submit or --shard, got both"),
         (["--submit", "2", "--no-db"], "expected --submit or --no-db, got both"),
@@ -103,6 +106,7 @@ def submitted(call, monkeypatch):
 
 def test_jobs_with_a_database_each_are_merged_into_one_run(submitted, call, tmp_path):
     told, jobs = submitted(*MODELS, "--submit", "2", "--db")
+    assert "db.py --watch --db results/shards/1-of-2/results.db" in told
     assert "submitted 2 jobs to local" in told and "logs: results/submitted/JOB_0_log.err" in told
     assert ended(jobs) == [0, 0]
     (merge,) = [line.split("db.py ")[1].split() for line in told.splitlines() if "--merge" in line]
@@ -178,12 +182,15 @@ def test_what_cannot_be_merged_or_copied_is_told_in_a_line(call, tmp_path, words
 
 
 def test_merging_tells_what_stays_and_copying_what_agrees(call, tmp_path):
-    tiny.run(tmp_path / "results", ["tiny_a", "tiny_b"], ["tiny", "tiny-even"])[1].engine.dispose()
+    _, store = tiny.run(tmp_path / "results", ["tiny_a", "tiny_b"], ["tiny", "tiny-even"])
+    with store.writing() as connection:  # times are told in seconds, and all of this may be done in one
+        connection.execute(schema.evaluations.update().values(finished_at="2026-01-01T00:00:00+00:00"))
+    store.engine.dispose()
     tiny.run(tmp_path / "b", ["tiny_a"], ["tiny", "tiny.noise"])[1].engine.dispose()
     tiny.run(tmp_path / "c", ["tiny_a"], ["tiny"], logits_dtype="float16")[1].engine.dispose()
     told, code = call(database, "--merge", "b/results.db", "c/results.db")
     assert code == 0
-    assert told.splitlines()[0].startswith("b/results.db: took in 1 result; 1 were there already; files: 2 linked")
+    assert told.splitlines()[0].startswith("b/results.db: took in 1 result; 1 was there already; files: 2 linked")
     assert "tiny_a on tiny: this one has another result here, which stays; --override takes the newer one" in told
     told, code = call(database, "--merge", "c/results.db", "--override")
     assert code == 0 and "c/results.db: took in 1 result" in told
@@ -193,6 +200,24 @@ def test_merging_tells_what_stays_and_copying_what_agrees(call, tmp_path):
     assert "both sides agree: 4 evaluations, 7 metrics (digest" in told and "sha256 of 3 logits files" in told
     assert "To go on there: --db, or TESTBED_DB=copy/results.db" in told
     assert max(map(len, told.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(
+    "words", [["--copy", "copy/results.db"], ["--merge", "results/results.db", "--db", "other.db"]]
+)
+def test_after_ctrl_c_a_line_says_that_the_same_command_goes_on(call, tmp_path, monkeypatch, words):
+    tiny.run(tmp_path / "results", ["tiny_a"], ["tiny", "tiny.noise"])[1].engine.dispose()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transfer, "_write", interrupted)
+        told, code = call(database, *words)
+    assert code == 130
+    assert told.splitlines()[-1] == "interrupted: what has been taken stays; the same command goes on"
+    told, code = call(database, *words)
+    assert code == 0 and " 2 results" in told
 
 
 def test_damaged_results_are_left_out_and_the_exit_code_tells(call, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 import tiny
 from faults.running import started, told_at_end, wait_until
-from postgres_server import serving
+from postgres_server import serving_or_skip
 from stored_results import evaluations, every_number
 from testbed.engine.shards import Shard
 from testbed.store.merging import merge
@@ -91,23 +91,29 @@ def test_three_shards_with_a_database_each_merged_are_one_run(tmp_path, undistur
 
 @pytest.fixture(scope="module")
 def server():
-    with serving() as running:
+    with serving_or_skip() as running:
         yield running
 
 
-def shard(server, number, models=MODELS, settings=SETTINGS, count=3):
-    words = ["--models", *models, "--eval-settings", *settings, "--shard", f"{number}/{count}", "--db", server.url]
+@pytest.fixture
+def url(server):
+    """Of a database for one test, as its results folder is."""
+    return server.new_database()
+
+
+def shard(url, number, models=MODELS, settings=SETTINGS, count=3):
+    words = ["--models", *models, "--eval-settings", *settings, "--shard", f"{number}/{count}", "--db", url]
     words += ["--gpus", "cpu", "--threads", "1", "--workers", "0"]
     return started([sys.executable, str(tiny.ROOT / "eval.py"), *words])
 
 
-def test_three_shards_on_one_server_do_every_pair_once(server, tmp_path, monkeypatch, undisturbed):
+def test_three_shards_on_one_server_do_every_pair_once(url, tmp_path, monkeypatch, undisturbed):
     monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path))
-    with shard(server, 1) as a, shard(server, 2) as b, shard(server, 3) as c:
+    with shard(url, 1) as a, shard(url, 2) as b, shard(url, 3) as c:
         told = [told_at_end(run) for run in (a, b, c)]
         assert [run.returncode for run in (a, b, c)] == [0, 0, 0], told
     assert "shard 1 of 3: " in told[0] and all("under way in another run" not in text for text in told)
-    store = open_store(server.url)
+    store = open_store(url)
     made = evaluations(store)
     assert len(made) == N_PAIRS and {e.status for e in made} == {"completed"}
     assert_same(store, undisturbed)
@@ -120,20 +126,34 @@ def running(store):
     return [e for e in evaluations(store) if e.status == "running"]
 
 
-def test_the_share_of_a_killed_shard_is_done_by_the_others(server, tmp_path, monkeypatch):
+def test_the_share_of_a_killed_shard_is_done_by_the_others(url, tmp_path, monkeypatch):
     monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path))
     models, settings = ["tiny_slow", "tiny_self_attacked"], ["tiny", "tiny.noise"]
     _, expected = tiny.run(tmp_path / "undisturbed", models, settings)
     small = [*settings, "--chunk-size", "16"]
-    store = open_store(server.url, create=True)
-    with shard(server, 1, models, small, count=2) as killed:
+    store = open_store(url, create=True)
+    with shard(url, 1, models, small, count=2) as killed:
         wait_until(lambda: any(store.chunk_facts(e.id) for e in running(store)), killed)
         killed.kill()
         killed.wait()
-    with shard(server, 2, models, small, count=2) as helper:
+    with shard(url, 2, models, small, count=2) as helper:
         told = told_at_end(helper)
         assert helper.returncode == 0, told
     assert "going on after" in told and "shard 2 of 2: " in told
     assert_same(store, expected, models, settings)
     assert not [e for e in evaluations(store) if e.status != "completed"]
+    store.engine.dispose()
+
+
+def test_a_forgotten_results_folder_is_one_line_and_nothing_is_made_again(url, tmp_path, monkeypatch):
+    monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path / "right"))
+    with shard(url, 1, ["tiny_a"], ["tiny"], count=1) as run:
+        assert told_at_end(run) and run.returncode == 0
+    monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path / "wrong"))
+    with shard(url, 1, ["tiny_a"], ["tiny", "tiny.noise"], count=1) as run:
+        told = told_at_end(run)
+    assert run.returncode == 1
+    assert f"{tmp_path / 'wrong'} has none of the files of" in told and "TESTBED_RESULTS" in told
+    store = open_store(url)
+    assert [(e.eval_setting, e.status) for e in evaluations(store)] == [("tiny", "completed")]
     store.engine.dispose()

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import tiny
 from faults.fuzzing import rounds
 from faults.killing import IN_THIS_PROCESS, MODELS, SETTINGS, Place, Round
-from postgres_server import Server, serving
+from postgres_server import Server, serving_or_skip
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
 
@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving() as running:
+    with serving_or_skip() as running:
         yield running
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tiny
 from faults.fuzzing import fuzz_settings
-from postgres_server import serving
+from postgres_server import serving_or_skip
 from stored_results import again
 from testbed.data.fetch import Remote, fetch
 from testbed.engine.progress import Lines
@@ -143,7 +143,7 @@ def test_no_command_repeats_the_password_of_an_address(words, tmp_path, monkeypa
 def test_nothing_that_a_run_on_a_server_leaves_has_the_password(tmp_path, monkeypatch):
     """The server takes any: its clients come by a socket of their own."""
     monkeypatch.chdir(tmp_path)
-    with serving() as server:
+    with serving_or_skip() as server:
         url = sa.make_url(server.url).set(password=SECRET).render_as_string(hide_password=False)
         monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path / "results"))
         monkeypatch.setattr(sys, "argv", ["eval.py", *RUN, "--db", url])

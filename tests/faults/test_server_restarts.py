@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 import tiny
 from faults.running import lines_until, parts, started, told_at_end, wait_until
-from postgres_server import FAST, IMMEDIATE, serving
+from postgres_server import FAST, IMMEDIATE, serving_or_skip
 from stored_results import chunk, completed, evaluations
 from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
@@ -27,14 +27,14 @@ from testbed.store.transactions import ServerAway
 
 @pytest.fixture(scope="module")
 def server():
-    with serving() as running:
+    with serving_or_skip() as running:
         yield running
 
 
 @pytest.fixture
 def store(server, tmp_path, monkeypatch):
     monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path))
-    store = open_store(server.url, create=True)
+    store = open_store(server.new_database(), create=True)
     yield store
     store.engine.dispose()
 
@@ -56,7 +56,7 @@ def back_in(server, seconds):
 def test_a_run_waits_for_a_server_that_restarts_and_loses_nothing(server, store, tmp_path, undisturbed, how):
     """Which write meets the restart is left to chance."""
     words = ["--models", "tiny_slow", "--eval-settings", "tiny", "--gpus", "cpu", "--threads", "1", "--overwrite"]
-    command = [sys.executable, str(tiny.ROOT / "eval.py"), *words, "--chunk-size", "16", "--db", server.url]
+    command = [sys.executable, str(tiny.ROOT / "eval.py"), *words, "--chunk-size", "16", "--db", str(store.engine.url)]
     with started(command) as run:
         wait_until(lambda: len(parts(tmp_path, "tiny")) >= 2, run)
         server.stop(how)
@@ -73,7 +73,7 @@ def test_a_run_waits_for_a_server_that_restarts_and_loses_nothing(server, store,
 
 def test_who_watches_looks_again_when_the_server_is_back(server, store):
     store.begin_run()
-    words = ["--db", server.url, "--watch", "--every", "0.2", "--format", "json"]
+    words = ["--db", str(store.engine.url), "--watch", "--every", "0.2", "--format", "json"]
     with started([sys.executable, str(tiny.ROOT / "db.py"), *words]) as watching:
 
         def next_look_is(name):

@@ -11,7 +11,7 @@ import pytest
 
 import tiny
 from faults.running import started, told_at_end
-from postgres_server import serving
+from postgres_server import serving_or_skip
 from stored_results import evaluations, every_number
 from testbed.store.manage import verify
 from testbed.store.opening import open_store
@@ -34,7 +34,7 @@ def place(request, tmp_path, monkeypatch):
         yield str(tmp_path / "results.db")
         return
     monkeypatch.setenv("TESTBED_RESULTS", str(tmp_path))
-    with serving() as server:
+    with serving_or_skip() as server:
         yield server.url
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from postgres_server import Copies, serving
+from postgres_server import Copies, serving_or_skip
 from testbed.store.database import Store
 from testbed.store.opening import open_store
 
@@ -24,7 +24,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def copies() -> Iterator[Copies]:
     """The databases of one server, for all tests of this process."""
-    with serving() as server:
+    with serving_or_skip() as server:
         yield Copies(server, lambda place: open_store(place, create=True).engine.dispose())
 
 

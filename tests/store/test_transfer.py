@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from faults.running import LIMIT_S, wait_until
-from postgres_server import serving
+from postgres_server import serving_or_skip
 from stored_results import (
     add,
     add_published,
@@ -41,7 +41,7 @@ from testbed.store.opening import open_store
 
 @pytest.fixture(scope="module")
 def server():
-    with serving() as running:
+    with serving_or_skip() as running:
         yield running.url
 
 
@@ -280,6 +280,26 @@ def test_what_differs_between_two_sides_is_told(opened):
     assert "numbers differ, first a on s-some: 60.0, the copy has 61.0" in told
     assert "is missing or is not the file of b on s" in told
     assert ids
+
+
+def test_a_server_whose_files_lie_in_another_folder_is_refused_and_nothing_is_marked(opened):
+    first, second = opened("postgresql"), opened()
+    fill(first)
+    first.folder = first.folder / "elsewhere"  # as where TESTBED_RESULTS was forgotten
+    for take in (lambda: copy(first, second), lambda: merge(second, first)):
+        with pytest.raises(StoreError, match=r"elsewhere has none of the files of .* TESTBED_RESULTS"):
+            take()
+    assert "damaged" not in {e.status for e in evaluations(first)} and not every_evaluation(second)
+
+
+def test_a_derived_result_is_not_marked_for_files_that_are_not_its_own(opened):
+    first, second = opened(), opened()
+    ids = fill(first)
+    samples = completed(first, "a", "s").samples_path
+    (first.folder / samples).unlink()
+    copy(first, second)
+    assert ids["derived"] not in {e.id for e in evaluations(first) if e.status == "damaged"}
+    assert ids["a"] in {e.id for e in evaluations(first) if e.status == "damaged"}
 
 
 KILLED = """

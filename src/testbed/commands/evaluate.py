@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from testbed.commands.options import (
     CONTEXT_SETTINGS,
@@ -321,6 +322,8 @@ def main(
         if no_db and given is not None:
             raise click.UsageError(f"expected --{name} or --no-db, got both")
     use_ray = _ray_use(ray, ray_gpu_share, gpus)
+    if submit is None:
+        _refuse_without_submit()
     share = Shard.read(shard) if shard is not None else None
     entries = load_registry(registry)
     for line in entries.problems():
@@ -396,6 +399,13 @@ def _submit(
         if given:
             raise click.UsageError(f"expected --submit or {name}, got both")
     submit(count, cluster, options, db, dry_run)
+
+
+def _refuse_without_submit() -> None:
+    """A run that was meant for a cluster must not begin here."""
+    for name in ("submit_to", "submit_option"):
+        if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')}: expected --submit N with it")
 
 
 @contextmanager

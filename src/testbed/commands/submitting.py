@@ -118,8 +118,11 @@ def submit(count: int, cluster: str, options: Sequence[str], db: str | None, dry
         into = f" --db {shlex.quote(db)}" if db else ""
         click.echo("Every shard has a database of its own. At any time, for what is finished:")
         say(f"  python db.py --merge {files}{into}")
-    click.echo("How far they are:")
-    say(f"  python db.py --status{f' --db {shlex.quote(masked(db))}' if db else ''}")
+        click.echo("How far one of them is:")
+        say(f"  python db.py --watch --db {shlex.quote(str(own[shards[0]]))}")
+    else:
+        click.echo("How far they are:")
+        say(f"  python db.py --watch{f' --db {shlex.quote(masked(db))}' if db else ''}")
     return jobs
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from testbed.store.comparing import Compared
     from testbed.store.transfer import Taken
 
+_INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C: 128 + SIGINT
 _MOST_TOLD = 5  # results that are named, of those that were left out for one reason
 
 
@@ -27,7 +30,8 @@ def merge(context: Context, places: tuple[str, ...]) -> None:
             raise StoreError(f"--merge: there is no database {place}")
     damaged = 0
     for place in places:
-        taken = take_in(context.new_store, open_store(place), context.override)
+        with _interrupted_in_words():
+            taken = take_in(context.new_store, open_store(place), context.override)
         say(f"{place}: {_in_words(taken)}")
         for line in _left_out(taken, place):
             say(line, err=True)
@@ -42,11 +46,12 @@ def copy(context: Context, target: str) -> None:
     from testbed.store.opening import open_store
 
     other = open_store(target, create=True)
-    taken = copied(context.store, other)
-    click.echo(f"{_in_words(taken, 'copied')}")
-    for line in _told(taken.damaged):
-        say(line, err=True)
-    compared = compare(context.store, other)
+    with _interrupted_in_words():
+        taken = copied(context.store, other)
+        click.echo(f"{_in_words(taken, 'copied')}")
+        for line in _told(taken.damaged):
+            say(line, err=True)
+        compared = compare(context.store, other)
     if compared.differences:
         for line in compared.differences:
             say(f"differs: {line}", err=True)
@@ -74,11 +79,21 @@ def move_logits(context: Context, root: str) -> None:
         )
 
 
+@contextmanager
+def _interrupted_in_words() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("\ninterrupted: what has been taken stays; the same command goes on", err=True)
+        raise SystemExit(_INTERRUPTED) from None
+
+
 def _in_words(taken: Taken, verb: str = "took in") -> str:
     parts = [counted(taken.completed, "result")]
     parts += [f"{taken.failed:,} that failed"] if taken.failed else []
     parts += [f"{taken.unfinished:,} unfinished with their chunks"] if taken.unfinished and verb == "copied" else []
-    there = f"; {taken.stored:,} were there already" if taken.stored else ""
+    were = "was" if taken.stored == 1 else "were"
+    there = f"; {taken.stored:,} {were} there already" if taken.stored else ""
     return f"{verb} {', '.join(parts)}{there}{_files(taken.files)}"
 
 

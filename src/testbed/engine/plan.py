@@ -64,7 +64,10 @@ def make_plan(
     plan.notes += _assumptions(plan)
     for pair in plan.having("done"):
         key, standing = (pair.setting.name, pair.setting.version), standings[pair.stored_model]
-        doubts.functions.compare(pair.model, standing.completed[key], standing.origin_of(key))
+        evaluation, origin = standing.completed[key], standing.origin_of(key)
+        doubts.functions.compare(pair.model, evaluation, origin)
+        for read in (evaluation, origin):
+            read.let_go_of_provenance()
     _open_data(plan, registry, options, doubts.data)
     plan.notes += doubts.notes()
     return plan

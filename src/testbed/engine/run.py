@@ -21,6 +21,7 @@ from testbed.engine.stored import Outdated
 from testbed.engine.telling import Told
 from testbed.entries.registry import Registry
 from testbed.options import RayUse, RunOptions
+from testbed.store.damage import refuse_other_folder
 from testbed.store.database import Store
 from testbed.store.sweeping import sweep
 
@@ -113,6 +114,7 @@ def planned(
     shard: Shard | None = None,
 ) -> Plan:
     """What a run would do."""
+    refuse_other_folder(store)
     plan = make_plan(registry, store, models, eval_settings, options, overwrite, outdated)
     if shard is not None:
         plan = plan_of_shard(plan, registry, options.limit, shard, helps=store.on_server)

@@ -154,7 +154,10 @@ def standing_of(
             why = less_precise(evaluation, options)
         if why:
             reasons[key] = why
-    return Standing(completed, _done(registry, stored, options) - set(reasons), reasons, by_id)
+    done = _done(registry, stored, options) - set(reasons)
+    for evaluation in stored:  # a plan keeps those of all its models
+        evaluation.let_go_of_provenance()
+    return Standing(completed, done, reasons, by_id)
 
 
 def _origin(evaluation: Evaluation, by_id: Mapping[int, Evaluation]) -> Evaluation:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+import sqlalchemy as sa
+
 from testbed.errors import DamagedError, StoreError
 from testbed.store import files, schema
 from testbed.store.database import Store
@@ -20,6 +22,7 @@ from testbed.store.objects import StorageAway
 from testbed.store.places import CHANGED, MISSING, Listing, Place
 
 DAMAGED = "damaged"
+_LOOKED_AT = 100  # files, of which one must be there
 
 
 def missing_or_cut(folder: Path, logits_path: str, expected_bytes: int | None, listing: Listing | None = None) -> str:
@@ -56,6 +59,26 @@ def problem_of(folder: Path, evaluation: Evaluation, again: bool = False) -> str
     except StoreError as error:
         return str(error)
     return "" if listed == evaluation.n_images else f"{rows}: expected {evaluation.n_images} rows, got {listed}"
+
+
+def refuse_other_folder(store: Store) -> None:
+    """Raises StoreError where a server's results are whole, and none of their files lies in the folder.
+
+    It is another folder then: TESTBED_RESULTS names it, and is easily forgotten on one of several machines. All results
+    would be taken for damaged, and made again. A database in a file has its folder beside it.
+    """
+    if not store.on_server:
+        return
+    e = schema.evaluations.c
+    kept = sa.select(e.logits_path).where(e.status == "completed", e.logits_path.is_not(None))
+    with store.reading() as connection:
+        paths = connection.execute(kept.order_by(e.id.desc()).limit(_LOOKED_AT)).scalars().all()
+    here = [path for path in paths if "://" not in path]
+    if here and not any((store.folder / path).is_file() for path in here):
+        raise StoreError(
+            f"{store.folder} has none of the files of {store.where}: expected the folder that they lie in, which "
+            "TESTBED_RESULTS names; if they are lost, db.py --verify notes it, and eval.py makes them again"
+        )
 
 
 def refuse_damaged(store: Store, evaluation: Evaluation) -> None:

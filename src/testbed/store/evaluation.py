@@ -143,6 +143,10 @@ class Evaluation:
         stored = self.stored_provenance
         return Provenance.read(json.loads(stored) if isinstance(stored, str) else stored)
 
+    def let_go_of_provenance(self) -> None:
+        """It is read again where it is asked for. Read, it takes many times the memory of its text."""
+        vars(self).pop("provenance", None)
+
     @property
     def completed(self) -> bool:
         return self.status == "completed"

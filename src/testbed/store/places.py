@@ -142,7 +142,8 @@ class Place:
     def put_rows(self) -> None:
         """The list of images from its draft, once: its name tells what is in it. Another one is written anew."""
         if not self.remote:
-            files.save_rows(self.path, files.load_rows(self.draft))
+            if self.path != self.draft:
+                files.save_rows(self.path, files.load_rows(self.draft))
             return
         with suppress(objects.MissingObject):
             if objects.known_sha256(self.stored) == sha256_of(self.draft):

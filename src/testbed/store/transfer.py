@@ -109,6 +109,7 @@ class Transfer:
     def run(self) -> Taken:
         refuse_odd_rows(self.source)
         rows = rows_of(self.source)
+        damage.refuse_other_folder(self.source)
         self.check(rows)
         self._runs()
         self.names()
@@ -160,7 +161,8 @@ class Transfer:
         try:
             return [(row, self.with_paths(row, dict(values)))]
         except DamagedError as error:
-            damage.mark(self.source, evaluation_by_id(self.source, row.id), str(error))
+            if values["logits_path"]:  # what is derived has no files of its own
+                damage.mark(self.source, evaluation_by_id(self.source, row.id), str(error))
             return self.on_damage(row, str(error))
 
     def with_paths(self, row: Row, values: dict[str, Any]) -> dict[str, Any]:
