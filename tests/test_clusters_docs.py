@@ -3,6 +3,7 @@
 Whether a cluster takes them is not tested here.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -32,9 +33,14 @@ EVAL, DB = options(evaluate.main), options(database.main)
 
 
 def test_every_block_says_its_language():
-    assert {language for language, _, _ in BLOCKS} == {"bash", "yaml", "dockerfile", "text"}
+    assert {language for language, _, _ in BLOCKS} == {"bash", "yaml", "json", "dockerfile", "text"}
     assert PAGE.count("```") == 2 * len(BLOCKS)
     assert set(YAML) == {"shards.yaml", "rayjob.yaml", "spot.yaml"}
+
+
+def test_the_rule_of_a_bucket_is_json():
+    (rule,) = (json.loads(content) for language, _, content in BLOCKS if language == "json")
+    assert rule["Rules"][0]["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] > 0
 
 
 @pytest.mark.parametrize("script", SHELL, ids=range(len(SHELL)))

@@ -65,7 +65,7 @@ class _TakesManyValues(click.Command):
         try:
             return self._parsed(ctx, args)
         except click.ClickException as error:  # which repeats what was typed
-            object.__setattr__(error, "message", masked(printable(error.message)))
+            vars(error)["message"] = masked(printable(error.message))  # final, says click
             raise
 
     def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
