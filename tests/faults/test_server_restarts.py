@@ -61,7 +61,8 @@ def test_a_run_waits_for_a_server_that_restarts_and_loses_nothing(server, store,
         wait_until(lambda: len(parts(tmp_path, "tiny")) >= 2, run)
         server.stop(how)
         seen = len(parts(tmp_path, "tiny"))
-        wait_until(lambda: len(parts(tmp_path, "tiny")) > seen, run)
+        # On a busy machine the worker may have ended all 13 while the server was shut down.
+        wait_until(lambda: len(parts(tmp_path, "tiny")) > min(seen, 12), run)
         server.start()
         told = told_at_end(run)
     assert run.returncode == 0, told
