@@ -78,12 +78,12 @@ def test_a_flag_of_db_declares_the_shared_options_that_its_function_reads(action
     assert set(action.reads) == fields & {option.name for option in SHARED_OPTIONS}
 
 
-def test_an_option_of_several_flags_of_db_names_them_unless_they_are_many():
+def test_an_option_of_several_flags_of_db_names_them_unless_they_are_most():
     for option in SHARED_OPTIONS:
         readers = option.readers()
         assert len(readers) > 1, option.name
         told = set(re.findall(r"--[a-z-]+", str(option.parameter(names_readers=True).help)))
-        assert told == set(readers) or (not told and len(readers) > len(ACTIONS) / 5), option.name
+        assert told == set(readers) or (not told and len(readers) > len(ACTIONS) / 3), option.name
 
 
 def test_every_flag_says_what_it_does(tool):
