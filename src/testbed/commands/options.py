@@ -65,7 +65,7 @@ class _TakesManyValues(click.Command):
         try:
             return self._parsed(ctx, args)
         except click.ClickException as error:  # which repeats what was typed
-            object.__setattr__(error, "message", masked(printable(error.message)))
+            error.message = masked(printable(error.message))  # type: ignore[misc]
             raise
 
     def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
