@@ -138,8 +138,11 @@ def called(main, *words) -> str:
 @pytest.mark.parametrize("what", ROWS)
 def test_a_database_of_somebody_else_is_read_or_refused_in_one_line(base, mine, tmp_path, what):
     place = list(ROWS).index(what)
-    chosen = COMMANDS if ALL else [COMMANDS[(place + step) % len(COMMANDS)] for step in (0, 4, 9)]
-    for words in (*chosen, REMOVING[place % 2]):
+    chosen = COMMANDS if ALL else [COMMANDS[(place + step) % len(COMMANDS)] for step in (0, 6)]
+    for words in (
+        *chosen,
+        *(REMOVING if ALL else [REMOVING[place % 2]] if "path" in what or "address" in what else []),
+    ):
         path = hostile(base, tmp_path / "theirs", ROWS[what], mine)
         called(database.main, "--db", path, *words)
 
@@ -158,7 +161,8 @@ def test_a_merge_or_a_copy_of_it_takes_whole_results_or_nothing(base, mine, tmp_
             assert Place(ours.folder, checked_path(e.logits_path)).problem(e.logits_sha256) == ""
     if "Error: " in told:
         assert after == before
-    called(database.main, "--db", path, "--copy", tmp_path / "copy" / "results.db")
+    if ALL or list(ROWS).index(what) % 3 == 0:
+        called(database.main, "--db", path, "--copy", tmp_path / "copy" / "results.db")
     written = {p.resolve() for name in ("ours", "copy") for p in (tmp_path / name).rglob("*")}
     assert all(p.is_relative_to(tmp_path / "ours") or p.is_relative_to(tmp_path / "copy") for p in written)
 
@@ -247,7 +251,7 @@ COLUMNS = [(table.name, column.name) for table in schema.tables.sorted_tables fo
 _names = count()
 
 
-@fuzz_settings(25)
+@fuzz_settings(15)
 @given(
     changes=st.lists(st.tuples(st.sampled_from(COLUMNS), VALUES), min_size=1, max_size=3),
     words=st.sampled_from(COMMANDS),
@@ -272,7 +276,7 @@ def test_any_value_in_any_column_is_taken_or_refused_in_one_line(base, tmp_path_
     shutil.rmtree(folder)
 
 
-@fuzz_settings(25)
+@fuzz_settings(15)
 @given(data=st.data())
 def test_a_database_with_changed_bytes_is_taken_or_refused_in_one_line(base, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("torn")

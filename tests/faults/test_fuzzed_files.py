@@ -81,7 +81,7 @@ def weights_files() -> dict[str, bytes]:
 WEIGHTS = weights_files()
 
 
-@fuzz_settings(200)
+@fuzz_settings(100)
 @given(data=st.data())
 def test_any_checkpoint_is_loaded_or_refused_in_one_line(tmp_path_factory, data):
     import torch
@@ -159,7 +159,7 @@ def heatmap_files() -> dict[str, bytes]:
 HEATMAPS = heatmap_files()
 
 
-@fuzz_settings(250)
+@fuzz_settings(120)
 @given(data=st.data())
 def test_any_heatmap_is_read_or_refused_in_one_line(tmp_path_factory, data):
     name = data.draw(st.sampled_from(sorted(HEATMAPS)))
@@ -169,7 +169,7 @@ def test_any_heatmap_is_read_or_refused_in_one_line(tmp_path_factory, data):
     assert heatmap is None or (heatmap.ndim == 2 and heatmap.dtype == np.float64)
 
 
-@fuzz_settings(200)
+@fuzz_settings(100)
 @given(data=st.data())
 def test_any_pickled_heatmaps_are_read_or_refused_in_one_line(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("maps") / "m.npy"
@@ -183,7 +183,7 @@ CELLS = st.sampled_from(
 ) | st.text(max_size=8)
 
 
-@fuzz_settings(200)
+@fuzz_settings(100)
 @given(
     header=st.permutations(["image", "heatmap", "class", "contrast"]).map(lambda names: names[:])
     | st.lists(CELLS, max_size=4),
@@ -215,7 +215,7 @@ def batch(protocol: int) -> bytes:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-@fuzz_settings(80)
+@fuzz_settings(50)
 @given(data=st.data())
 def test_any_batch_of_cifar_is_read_or_refused_in_one_line(tmp_path_factory, data, protocol):
     path = tmp_path_factory.mktemp("cifar") / "test_batch"

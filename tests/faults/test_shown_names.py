@@ -34,7 +34,7 @@ def obeyed(text: str) -> str:
     return "".join(c for c in text if not c.isprintable() and c != "\n")
 
 
-@fuzz_settings(300)
+@fuzz_settings(150)
 @given(cells=st.lists(TEXT, min_size=2, max_size=2))
 def test_any_name_in_a_table_is_one_line_that_a_terminal_shows(cells):
     for table in (
@@ -47,7 +47,7 @@ def test_any_name_in_a_table_is_one_line_that_a_terminal_shows(cells):
     assert len(tables.text_table([cells], ["model", "setting"]).split("\n")) == 3
 
 
-@fuzz_settings(300)
+@fuzz_settings(150)
 @given(cells=st.lists(TEXT, min_size=2, max_size=2))
 def test_any_name_as_csv_or_json_on_the_screen(cells):
     rows = [dict(zip(("model", "setting"), cells, strict=True))]
@@ -62,7 +62,7 @@ def test_any_name_as_csv_or_json_on_the_screen(cells):
     assert told.isascii() and obeyed(told) == "" and json.loads(told) == rows
 
 
-@fuzz_settings(300)
+@fuzz_settings(150)
 @given(cells=st.lists(TEXT, min_size=2, max_size=2))
 def test_any_name_in_a_table_for_latex_or_markdown_is_one_line_of_it(cells):
     _findable()

@@ -83,7 +83,8 @@ def imported(module: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def calls(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+@cache
+def calls(module: ast.Module) -> list[tuple[str, ast.Call]]:
     """Each call, by the name of what is called, with the words under which modules were imported put back."""
     names = {}
     for node in ast.walk(module):
@@ -91,11 +92,13 @@ def calls(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
             names |= {alias.asname: alias.name for alias in node.names if alias.asname}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    made = []
     for node in ast.walk(module):
         if isinstance(node, ast.Call):
             name = dotted(node.func) or (f"?.{node.func.attr}" if isinstance(node.func, ast.Attribute) else "")
             first, dot, rest = name.partition(".")
-            yield names.get(first, first) + dot + rest, node
+            made.append((names.get(first, first) + dot + rest, node))
+    return made
 
 
 def pickles(path: str, module: ast.Module) -> Iterator[str]:
