@@ -13,7 +13,7 @@ _PARTICULARS = re.compile(r"'[^']*'|\S*/\S*|[0-9][0-9.,]*")
 MASK = "***"
 # scheme://user:PASSWORD@host. Up to the last @, since a password that is not percent-encoded may hold one: rather too
 # much is hidden than too little. A path that was made of an address has one slash.
-_IN_TEXT = re.compile(r"(\w[\w+.-]*:/{1,2}[^\s/:@]*:)(?:\S*|[^/@]*)(?=@)")
+_IN_TEXT = re.compile(r"(\w[\w+.-]*:/{1,2}[^\s/:@'\"]*:)(?:\S*|[^/@]*)(?=@)")
 # password=..., sslpassword=..., X-Amz-Signature=..., as a parameter of an address or a word of its own.
 _AS_PARAMETER = re.compile(
     r"((?:\b[\w-]*(?:password|passwd|passphrase|pwd|secret|token|signature|credential|api_?key|access_?key(?:_?id)?)"

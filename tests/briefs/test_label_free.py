@@ -253,7 +253,7 @@ class Harmful:
         ({b"labels": [1, 2]}, "data"),
         ({b"data": np.zeros((2, 3072)), b"labels": [1, 2]}, r"expected uint8 data \(2, 3072\)"),
         ([1, 2], "expected a dictionary, got list"),
-        (None, "pickle data was truncated"),
+        (None, "it is cut off or damaged"),
     ],
     ids=["code", "no data", "floats", "a list", "cut off"],
 )

@@ -57,6 +57,11 @@ def test_the_command_of_a_run_is_stored_without_the_password(store, monkeypatch)
     assert command == "eval.py --db postgresql://me:***@host/db?password=*** --models \\udcff"
 
 
+def test_a_message_about_a_path_with_a_row_range_is_shown_whole():
+    text = "'rows:0-9@folder:/nowhere': expected rows:A-B@SETTING such as rows:0-1000@val"
+    assert masked(text) == text
+
+
 def test_passwords_that_older_programs_stored_are_masked_at_the_next_opening(store):
     store.begin_run()
     typed = "eval.py --db postgresql://me:hunter2@host/db --models a@b"

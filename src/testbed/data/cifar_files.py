@@ -7,6 +7,7 @@ batches are pickles: they are read without running any code, and hold arrays, li
 from __future__ import annotations
 
 import pickle
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,10 @@ def _binary(path: Path, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _pickled(path: Path) -> tuple[np.ndarray, np.ndarray]:
     with path.open("rb") as file:
-        content = _ArraysOnly(file).load()
+        try:
+            content = _ArraysOnly(file).load()
+        except (EOFError, LookupError, struct.error) as error:
+            raise ValueError("it is cut off or damaged") from error
     if not isinstance(content, dict):
         raise ValueError(f"expected a dictionary, got {type(content).__name__}")
     entries = {_text(key): value for key, value in content.items()}
