@@ -20,7 +20,7 @@ def fill(folder: Path, sets: int) -> None:
     from testbed.data.rows import Rows
     from testbed.metrics.estimate import Estimate
     from testbed.store import files
-    from testbed.store.database import Work
+    from testbed.store.claims import Work
     from testbed.store.opening import open_store
 
     store = open_store(str(folder / "results.db"), create=True)

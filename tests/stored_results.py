@@ -16,7 +16,8 @@ from testbed.data import writing
 from testbed.data.rows import Rows
 from testbed.metrics.estimate import ACCURACY, Estimate
 from testbed.store import files, schema
-from testbed.store.database import Claim, Store, Work, now
+from testbed.store.claims import Claim, Work
+from testbed.store.database import Store, now
 from testbed.store.evaluation import OWN, Evaluation, Number
 from testbed.store.find import EVERY, evaluation_by_id, every_evaluation, find_one, numbers, numbers_of
 from testbed.store.measuring import read_outputs

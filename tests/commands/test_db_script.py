@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import tiny
 from stored_results import copy_results
 from testbed.commands.database import main
-from testbed.store.database import Work
+from testbed.store.claims import Work
 from testbed.store.opening import open_store
 
 

@@ -182,7 +182,7 @@ def test_a_derived_result_of_a_member_survives_where_the_member_is_made_again(tm
 
 
 def test_what_a_killed_run_left_of_an_ensemble_is_replaced(tmp_path):
-    from testbed.store.database import Work
+    from testbed.store.claims import Work
 
     _, store = tiny.run(tmp_path, ["tiny_a", "tiny_b"], ["tiny"])
     store.begin_run()

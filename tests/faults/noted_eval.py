@@ -12,7 +12,8 @@ import os
 from collections.abc import Sequence
 
 from testbed.commands.evaluate import main
-from testbed.store.database import Chunk, Store
+from testbed.store.claims import Chunk
+from testbed.store.database import Store
 
 
 def note_chunks() -> None:

@@ -12,7 +12,7 @@ import tiny
 from stored_results import again, chunk, claim, evaluations
 from testbed.engine import worker
 from testbed.store import leases, schema
-from testbed.store.database import Busy
+from testbed.store.runs import Busy
 
 HOUR_S = 3600.0
 REAL = leases._CLOCKS["sqlite"]  # which is the clock of the machine

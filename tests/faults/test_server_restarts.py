@@ -19,7 +19,7 @@ from stored_results import chunk, completed, evaluations
 from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
 from testbed.store import transactions
-from testbed.store.database import Work
+from testbed.store.claims import Work
 from testbed.store.find import every_evaluation, find, numbers
 from testbed.store.opening import open_store
 from testbed.store.transactions import ServerAway

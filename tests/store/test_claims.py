@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from stored_results import add, again, chunk, claim, completed, evaluations, results
 from testbed.metrics.estimate import ACCURACY, Estimate
 from testbed.store import leases, schema
-from testbed.store.database import Busy, Chunk
+from testbed.store.claims import Chunk
 from testbed.store.leases import STALE_AFTER_S
+from testbed.store.runs import Busy
 
 
 def change_run(store, run_id, **values):

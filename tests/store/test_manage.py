@@ -10,9 +10,9 @@ import pytest
 from stored_results import add, add_published, again, claim, completed, evaluations, every_number, stored_outputs
 from testbed.errors import StoreError, UnknownName
 from testbed.store import files, manage
-from testbed.store.database import Busy
 from testbed.store.find import find_one
 from testbed.store.names import model_names
+from testbed.store.runs import Busy
 
 LOGITS = np.arange(12, dtype=np.float32).reshape(6, 2)
 EXTRAS = {"features": np.ones((6, 3), dtype=np.float32)}

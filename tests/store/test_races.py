@@ -13,7 +13,8 @@ from faults.fuzzing import rounds
 from stored_results import again, chunk, claim, evaluations, results
 from testbed.metrics.estimate import Estimate
 from testbed.store import leases, schema
-from testbed.store.database import Busy, TakenOver
+from testbed.store.claims import TakenOver
+from testbed.store.runs import Busy
 
 RUNS = 4
 PAIRS = [("m", f"s{number}") for number in range(5)]

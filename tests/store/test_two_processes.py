@@ -22,7 +22,7 @@ import json, sys, time
 from pathlib import Path
 from stored_results import chunk, claim
 from testbed.metrics.estimate import Estimate
-from testbed.store.database import Busy
+from testbed.store.runs import Busy
 from testbed.store.opening import open_store
 
 place, name, go, turns = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])

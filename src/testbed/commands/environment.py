@@ -34,7 +34,7 @@ def environment(context: Context) -> None:
 
 def _program() -> Iterator[tuple[str, str]]:
     from testbed.data.locate import clone
-    from testbed.engine.recording import git_commit
+    from testbed.engine.provenance import git_commit
 
     origin = f"commit {git_commit()}" if clone() else "installed"
     yield "testbed", f"{__version__} ({origin})"

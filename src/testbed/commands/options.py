@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -21,9 +19,6 @@ CONSOLE = "testbed.console"  # in the meta dictionary of click's context: `testb
 WORDS = "testbed.words"  # in the same: the words of the command, as they were typed
 CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 _SCRIPT = re.compile(r"(?:python )?(?<![\w/.-])(?:plotting/(\w+)|(eval|db|autoeval))\.py\b")
-
-# Else Python looks for garbage once more as it ends, which took eval.py 0.15 s.
-atexit.register(gc.freeze)
 
 
 class ManyValues(click.Option):

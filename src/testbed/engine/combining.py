@@ -17,7 +17,8 @@ from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
 from testbed.metrics.softmax import mean_of_models
 from testbed.options import RunOptions
-from testbed.store.database import METRIC, Store
+from testbed.store.claims import METRIC
+from testbed.store.database import Store
 from testbed.store.evaluation import OWN, Evaluation
 from testbed.store.find import find_one, origin_of
 from testbed.store.measuring import measure, outputs_of

@@ -18,8 +18,9 @@ from testbed.engine.recording import Begun, Recorder
 from testbed.engine.watching import Watch
 from testbed.engine.work import Waiting
 from testbed.errors import StoreError, disk_is_full, in_words
-from testbed.store.database import Busy, TakenOver
+from testbed.store.claims import TakenOver
 from testbed.store.names import throughputs
+from testbed.store.runs import Busy
 
 _TRIES = 3  # how often a chunk may take its worker down with it
 _WAIT_S = 1.0

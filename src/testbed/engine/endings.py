@@ -8,7 +8,7 @@ from testbed.engine.pairs import Pair, Plan
 from testbed.engine.progress import ProgressReport
 from testbed.engine.recording import Recorder
 from testbed.errors import in_words
-from testbed.store.database import Busy
+from testbed.store.runs import Busy
 
 _WAITING = "nothing is left to begin"
 

@@ -13,7 +13,7 @@ from testbed.entries.code_digest import digest_of
 from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.model import Model
 from testbed.entries.registry import Registry
-from testbed.store.database import METRIC
+from testbed.store.claims import METRIC
 from testbed.store.evaluation import Evaluation
 
 _OF_SETTING = ("transform", "perturbation_fn_cpu", "perturbation_fn_gpu", "probe")

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import platform
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed import __version__
 from testbed.data import writing
 from testbed.data.content import sum_of
-from testbed.data.locate import clone
 from testbed.data.samples import fingerprint_of
 from testbed.engine.bundles import batch_size_of
 from testbed.engine.checks import attack_without_effect, counterparts, near_chance
@@ -25,22 +18,22 @@ from testbed.engine.data_changes import choice_of
 from testbed.engine.function_changes import functions_of
 from testbed.engine.messages import ChunkDone, Share, Task
 from testbed.engine.pairs import Pair
+from testbed.engine.provenance import declared_facts, environment
 from testbed.engine.stored import less_precise, rotation_head
-from testbed.entries.eval_setting import EvalSetting
 from testbed.entries.made_of import Ensemble
 from testbed.entries.registry import Registry
 from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
 from testbed.options import RunOptions
 from testbed.store import files
-from testbed.store.database import METRIC, Busy, Chunk, Claim, Store, Work, now
+from testbed.store.claims import METRIC, Chunk, Claim, Work
+from testbed.store.database import Store
 from testbed.store.evaluation import OWN
 from testbed.store.find import EVERY, every_evaluation, find, find_one, numbers
 from testbed.store.measuring import derive, measure, outputs_in, outputs_of
 from testbed.store.places import publish
+from testbed.store.runs import Busy
 from testbed.store.write import add_eval_setting
-
-_PACKAGES = ("torch", "torchvision", "timm", "transformers", "numpy", "pillow", "scipy")
 
 
 @dataclass(frozen=True)
@@ -208,7 +201,7 @@ class Recorder:
             provenance={
                 **facts,
                 **environment(),
-                **_declared_facts(pair.setting, self.registry.runnable(pair.setting.name)),
+                **declared_facts(pair.setting, self.registry.runnable(pair.setting.name)),
                 "content": sum_of(c["content"] for c in chunks),
                 "older_fingerprints": list(pair.samples.older_fingerprints if pair.samples else ()) or None,
                 "data_revision": (pair.samples.revision if pair.samples else "") or None,
@@ -397,41 +390,3 @@ def _gaps(n_images: int, done: Sequence[tuple[int, int]]) -> Iterator[tuple[int,
         reached = max(reached, stop)
     if reached < n_images:
         yield reached, n_images
-
-
-def _declared_facts(setting: EvalSetting, runnable: EvalSetting) -> dict[str, Any]:
-    """A probe that is declared as plain data, and an attack, are recorded with all their parameters."""
-    facts: dict[str, Any] = {"probe": repr(setting.probe)} if is_dataclass(setting.probe) else {}
-    if runnable.adversarial_attack:
-        # JSON has no infinity, which is how some write the norm.
-        facts["adversarial_attack"] = {
-            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in runnable.adversarial_attack.items()
-        }
-    return facts
-
-
-@cache
-def environment() -> dict[str, Any]:
-    """Versions of what computed a result."""
-    versions = {"testbed": __version__}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return {"versions": versions, "python": platform.python_version(), "git": git_commit(), "recorded_at": now()}
-
-
-def git_commit() -> str | None:
-    """The commit of the clone that computes; None for an installed package, which may lie in a clone of anything."""
-    here = clone()
-    if here is None:
-        return None
-    try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=here, capture_output=True, text=True
-        )
-    except OSError:
-        return None
-    return described.stdout.strip() or None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,57 +13,10 @@ from testbed.entries.checks import MOST_LETTERS_OF_A_METRIC, check_text, shorten
 from testbed.errors import StoreError
 from testbed.metrics.estimate import Estimate
 from testbed.store import schema
+from testbed.store.claims import METRIC, Chunk, Claim, TakenOver, Work, last_of_each, same_functions
 from testbed.store.places import Place, checked_root, make_ready, remove_all, under
-from testbed.store.runs import Busy, Runs, now
+from testbed.store.runs import Runs, now
 from testbed.store.transactions import repeated
-
-METRIC = "metrics_fn"  # among the functions whose digests a result keeps
-
-
-@dataclass(frozen=True)
-class Work:
-    """What an evaluation will be: images in chunks, from which data, into which files. A claim compares it."""
-
-    n_images: int
-    chunk_size: int = 0  # 0 for a result that comes in one step
-    fingerprint: str = ""  # of the data
-    samples_path: str = ""
-    dtype: str | None = None  # that it is computed in
-    logits_path: str | None = None
-    functions: Mapping[str, str] = field(default_factory=dict)  # digests of what computes it
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The evaluation this run may work on, and the chunks of it that an earlier run has finished."""
-
-    evaluation_id: int
-    chunk_size: int
-    done: tuple[tuple[int, int], ...]
-    logits_path: str | None = None  # where its logits go; for chunks of an earlier run, where these lie beside
-    inherited: bool = False  # the chunks are of another run, which may wake up and write there once more
-    abandoned: str | None = None  # the same of an evaluation that could not be gone on with; its parts may be removed
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Some rows of an evaluation whose outputs lie in a file of their own."""
-
-    evaluation_id: int
-    start: int
-    stop: int
-    seconds: float
-    device: str
-    bad_rows: list[int]
-    weights_sha256: str | None = None
-    content: str | None = None  # digest of the images' bytes
-
-
-class TakenOver(Busy):
-    """Another run has taken the pair over while this one slept: nothing about it is this run's to write any more."""
-
-    def __init__(self) -> None:
-        super().__init__("taken over by another run while this one was silent")
 
 
 class Store(Runs):
@@ -178,7 +130,7 @@ class Store(Runs):
                     self.refuse_if_alive(connection, left["run_id"])
                 before = (left["dataset_fingerprint"], left["n_images"], left["dtype"])
                 same = before == (work.fingerprint, work.n_images, work.dtype)
-                same = same and _same_functions((left["provenance"] or {}).get("functions"), work.functions)
+                same = same and same_functions((left["provenance"] or {}).get("functions"), work.functions)
                 if resumable and same and left["chunk_size"]:
                     values: dict[str, Any] = dict(status="running", run_id=self.run_id, error=None)
                     # A pair that failed before it was run has no rows.
@@ -269,7 +221,7 @@ class Store(Runs):
         with self.writing() as connection:
             mine = sa.select(e.c.id).where(e.c.id.in_(ids), e.c.run_id == self.run_id, ~e.c.complete)
             held = set(connection.execute(mine).scalars())
-            rows = [dict(vars(chunk)) for chunk in _last_of_each(chunks) if chunk.evaluation_id in held]
+            rows = [dict(vars(chunk)) for chunk in last_of_each(chunks) if chunk.evaluation_id in held]
             if rows:
                 places = [{"id": r["evaluation_id"], "begin": r["start"], "end": r["stop"]} for r in rows]
                 connection.execute(replaced, places)
@@ -384,23 +336,6 @@ class Store(Runs):
         if ids:
             with self.writing() as connection:  # one may have been claimed for another try in the meantime
                 connection.execute(e.delete().where(e.c.id.in_(ids), e.c.status == "failed"))
-
-
-def _last_of_each(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Without those whose rows come again: a chunk that was thought to be lost may be computed twice."""
-    kept: dict[int, list[Chunk]] = {}
-    for chunk in chunks:
-        others = kept.get(chunk.evaluation_id, [])
-        others = [other for other in others if other.stop <= chunk.start or chunk.stop <= other.start]
-        kept[chunk.evaluation_id] = [*others, chunk]
-    return [chunk for of_one in kept.values() for chunk in of_one]
-
-
-def _same_functions(before: Mapping[str, str] | None, today: Mapping[str, str]) -> bool:
-    """Whether chunks were computed by today's functions; the metric comes after them. Unknown ones are the same."""
-    if not before or not today:
-        return True
-    return all(before.get(kind) == today.get(kind) for kind in {*before, *today} - {METRIC})
 
 
 def _number(value: Any) -> float | None:

@@ -20,7 +20,8 @@ from testbed.entries.registry import Registry
 from testbed.errors import DamagedError, StoreError, in_words
 from testbed.metrics.estimate import Estimate
 from testbed.store import files
-from testbed.store.database import Store, Work
+from testbed.store.claims import Work
+from testbed.store.database import Store
 from testbed.store.evaluation import OWN
 from testbed.store.find import EVERY, find
 from testbed.store.measuring import measure, outputs_of
