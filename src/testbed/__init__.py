@@ -1,7 +1,7 @@
 """A registry-driven robustness testbed for image classifiers: the words an entry is written in.
 
-Importing this package imports no torch. `evaluate`, `predict`, `results`, `logits` and `outputs` load what they need
-when called.
+Importing this package imports nothing else, neither torch nor numpy. `evaluate`, `predict`, `results`, `logits` and
+`outputs` load what they need when called.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from testbed.data.arrays import ArrayDataset
-from testbed.data.folders import StandardDataset
-from testbed.data.hub import HubDataset
-from testbed.data.manifests import ManifestDataset
-from testbed.data.parquet import ParquetDataset
-from testbed.data.transforms import CropBorder, StandardTransform
-from testbed.entries import registry
-from testbed.entries.eval_setting import EvalSetting
-from testbed.entries.model import Model, StandardNormalization
-from testbed.errors import TestbedError
-from testbed.metrics.accuracy import accuracy_topk
-from testbed.metrics.estimate import Estimate, MetricKind
-
 if TYPE_CHECKING:
     from testbed.commands.notebook import evaluate, logits, outputs, predict, results
+    from testbed.data.arrays import ArrayDataset
+    from testbed.data.folders import StandardDataset
+    from testbed.data.hub import HubDataset
+    from testbed.data.manifests import ManifestDataset
+    from testbed.data.parquet import ParquetDataset
+    from testbed.data.transforms import CropBorder, StandardTransform
+    from testbed.entries import registry
+    from testbed.entries.eval_setting import EvalSetting
+    from testbed.entries.model import Model, StandardNormalization
+    from testbed.errors import TestbedError
+    from testbed.metrics.accuracy import accuracy_topk
+    from testbed.metrics.estimate import Estimate, MetricKind
     from testbed.studies.people.cue_conflict import CueConflictEvaluator
 
 __version__ = "0.1.0"
@@ -62,8 +61,23 @@ _PUBLIC_MODULES = {
     "weights": "testbed.models.weights",
     "zero_shot": "testbed.models.zero_shot",
 }
-_CALLS = {
+# Where each word lives. It is loaded when it is first asked for: a command is there before numpy is.
+_WORDS = {
+    "ArrayDataset": "testbed.data.arrays",
+    "CropBorder": "testbed.data.transforms",
     "CueConflictEvaluator": "testbed.studies.people.cue_conflict",
+    "Estimate": "testbed.metrics.estimate",
+    "EvalSetting": "testbed.entries.eval_setting",
+    "HubDataset": "testbed.data.hub",
+    "ManifestDataset": "testbed.data.manifests",
+    "MetricKind": "testbed.metrics.estimate",
+    "Model": "testbed.entries.model",
+    "ParquetDataset": "testbed.data.parquet",
+    "StandardDataset": "testbed.data.folders",
+    "StandardNormalization": "testbed.entries.model",
+    "StandardTransform": "testbed.data.transforms",
+    "TestbedError": "testbed.errors",
+    "accuracy_topk": "testbed.metrics.accuracy",
     "evaluate": "testbed.commands.notebook",
     "logits": "testbed.commands.notebook",
     "outputs": "testbed.commands.notebook",
@@ -93,8 +107,10 @@ for _name in _PUBLIC_MODULES:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CALLS:
-        return getattr(import_module(_CALLS[name]), name)
+    if name in _WORDS:
+        return getattr(import_module(_WORDS[name]), name)
+    if name == "registry":
+        return import_module("testbed.entries.registry")
     if name in _PUBLIC_MODULES:
         return sys.modules[f"testbed.{name}"]
     raise AttributeError(f"module 'testbed' has no attribute {name!r}")

@@ -33,6 +33,7 @@ def test_help_loads_nothing_heavy(words):
     loaded = {line.split("|")[-1].strip().split(".")[0] for line in told.stderr.splitlines()}
     assert "click" in loaded
     assert not loaded & {"torch", "pandas", "matplotlib"}
+    assert words[0] != "eval" or "numpy" not in loaded
 
 
 def test_every_script_of_a_clone_is_a_sub_command(testbed):

@@ -44,10 +44,10 @@ class PreparedCache:
         stored = os.pread(self._checksums, 4, 4 * index)
         if stored == b"\0\0\0\0":
             return None
-        data = np.frombuffer(os.pread(self._pixels, self._bytes, self._bytes * index), dtype=np.uint8)
-        if len(data) != self._bytes or _checksum(data.data, self._seed) != stored:
+        data = np.empty(self._shape, np.uint8)  # its own memory: perturbations may write to it
+        if os.preadv(self._pixels, [data.data], self._bytes * index) != self._bytes:
             return None
-        return data.reshape(self._shape).copy()  # perturbations may write to it
+        return data if _checksum(data.data, self._seed) == stored else None
 
     def digest(self, index: int) -> bytes | None:
         """That of the file from which the stored image was made; None where it is not known."""

@@ -23,6 +23,8 @@ from testbed.options import RunOptions
 from testbed.store.files import write_part
 from testbed.store.outputs import Outputs, joined
 
+_TELL_EVERY_S = 0.1  # how many images are done
+
 
 class Worker:
     """Runs chunks on one device. Knows nothing of the database or of other workers."""
@@ -70,7 +72,7 @@ class Worker:
         parts: dict[str, list[Outputs]] = {model.entry.name: [] for model in models}
         seconds = dict.fromkeys(parts, 0.0)
         tally, last = Tally(), time.perf_counter()
-        waited = 0.0
+        waited, progress = 0.0, _Progress(self._tell)
         for outputs in predict(
             models,
             setting,
@@ -82,11 +84,12 @@ class Worker:
             left=lambda model, error: failed(model.entry.name, error),
         ):
             parts[outputs.model].append(outputs)
-            self._tell(Progress(len(outputs)))
+            progress.add(len(outputs))
             now = time.perf_counter()
             # All models have waited for the pictures; each has its own forward pass.
             seconds[outputs.model] += now - last - (tally.waited_s - waited)
             last, waited = now, tally.waited_s
+        progress.tell()
         content = None if tally.content is None else as_text(tally.content)
         for name in [name for name in parts if name in failed.left]:
             if not parts[name]:
@@ -116,6 +119,24 @@ class Worker:
     def close(self) -> None:
         """Images that were to be loaded for a chunk that was interrupted are not waited for."""
         self._preparer.close()
+
+
+class _Progress:
+    """Tells how many images are done, at most ten times a second, since each word wakes the parent of the run."""
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self._tell = tell
+        self._images, self._told_at = 0, 0.0
+
+    def add(self, images: int) -> None:
+        self._images += images
+        if time.perf_counter() - self._told_at >= _TELL_EVERY_S:
+            self.tell()
+
+    def tell(self) -> None:
+        if self._images:
+            self._tell(Progress(self._images))
+        self._images, self._told_at = 0, time.perf_counter()
 
 
 class _Failures:
