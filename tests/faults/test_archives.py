@@ -91,6 +91,14 @@ def small(tmp_path_factory):
     return folder
 
 
+def test_a_zip_that_says_a_member_begins_before_the_file_is_damaged(small, tmp_path):
+    content = bytearray((small / "x.zip").read_bytes())
+    content[212] = 1  # found by the test below
+    (tmp_path / "x.zip").write_bytes(bytes(content[:217]))
+    with pytest.raises(DataError, match="is damaged and cannot be unpacked"):
+        unpack(tmp_path / "x.zip", tmp_path / "out")
+
+
 @fuzz_settings(150)
 @given(data=st.data())
 def test_torn_archives_are_unpacked_or_refused_in_one_line(small, tmp_path_factory, data):

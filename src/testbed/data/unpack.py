@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import lzma
 import shutil
@@ -52,8 +53,9 @@ def unpack(archive: Path, folder: Path, leave_out: Sequence[str] = ()) -> None:
     except RuntimeError as error:  # a compression or encryption that zipfile does not support
         raise DataError(f"{archive} cannot be unpacked by Python ({error}): unpack it by hand") from error
     except (*_DAMAGED, OSError) as error:
-        # Only errors of the disk have an errno; gzip and bz2 raise a bare OSError for damaged data.
-        if isinstance(error, OSError) and error.errno is not None:
+        # Only errors of the disk have an errno; gzip and bz2 raise a bare OSError for damaged data. EINVAL is that of a
+        # zip that says a member begins before the file.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         told = " ".join(f"{type(error).__name__}: {error}".split())
         raise DamagedArchive(f"{archive} is damaged and cannot be unpacked: {told}") from error
