@@ -14,13 +14,16 @@ from faults.running import TimeOfAHang, descendants, running, state, told_at_end
 from stored_results import completed
 from testbed.engine import dispatch
 from testbed.engine.pools import end_processes
+from testbed.engine.predict import predict, predict_all
 from testbed.engine.preparing import LocalPreparer, Order, Tally
 from testbed.engine.preparing_pool import PreparingPool, preparing_processes
 from testbed.engine.progress import Silent
 from testbed.engine.shared_preparing import SharedPreparer
 from testbed.engine.watching import Watch
+from testbed.entries.model import Model
 from testbed.entries.registry import Registry
 from testbed.errors import ImageError
+from testbed.models.classifier import LoadedModel
 from testbed.options import RunOptions
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
@@ -66,6 +69,38 @@ def test_processes_give_the_bits_of_threads(registry, shared, setting, processes
         np.testing.assert_array_equal(ours[0], theirs[0])
         assert ours[1:] == theirs[1:]
         assert ours[1] == list(range(200))
+
+
+def _looks(images):
+    return images.flatten(1)[:, :10].clone()
+
+
+def _zeroes(images):
+    logits = _looks(images)
+    images.zero_()
+    return logits
+
+
+def _zeroes_by_numpy(images):
+    logits = _looks(images)
+    images.numpy()[:] = 0
+    return logits
+
+
+@pytest.mark.parametrize("setting", ["tiny", "tiny.noise"])  # bytes, and numbers that lie in shared memory themselves
+def test_what_a_model_writes_into_its_images_no_other_sees(registry, shared, setting):
+    """Batches of 7, so that each place in shared memory is used many times."""
+    setting, preparer, options = registry.runnable(setting), shared(), RunOptions(cache_gb=0)
+    networks = {"tiny_a": _zeroes, "tiny_b": _zeroes_by_numpy, "tiny_slow": _zeroes, "tiny_hungry": _looks}
+    entries = [Model(name, None, lambda network=network: network, 7) for name, network in networks.items()]
+    models = [LoadedModel(entry, "cpu", options) for entry in entries]
+    rows = setting.rows(preparer.samples(setting))
+    found = {entry.name: [] for entry in entries}
+    for outputs in predict(models, setting, rows, options, preparer):
+        found[outputs.model].append(outputs.logits)
+    alone = predict_all(models[-1], setting, options, rows)
+    for logits in found.values():
+        np.testing.assert_array_equal(np.concatenate(logits), alone.logits)
 
 
 def test_batches_that_are_too_large_for_shared_memory_are_prepared_by_the_worker(registry, shared):

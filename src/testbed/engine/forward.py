@@ -54,7 +54,7 @@ class Shown:
             images = self._batched(images, rng, data_roots=self._options.data_roots)
         if not needs_the_model(self._setting):
             images = _perturbed(self._setting, images, batch, self._options, model=None)
-        return Batch(batch.rows, images)
+        return batch if images is batch.images else Batch(batch.rows, images)
 
 
 class Forward:

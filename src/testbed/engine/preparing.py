@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +30,19 @@ class Batch:
 
     rows: Rows
     images: torch.Tensor
+    # The same pictures once more, where it costs nothing: what is written there, nobody else sees.
+    again: Callable[[], torch.Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def part(self, start: int, stop: int) -> Batch:
-        return Batch(self.rows.take(slice(start, stop)), self.images[start:stop])
+        again = self.again
+        return Batch(
+            self.rows.take(slice(start, stop)),
+            self.images[start:stop],
+            None if again is None else lambda: again()[start:stop],
+        )
 
 
 class Copies:
@@ -45,6 +52,8 @@ class Copies:
         self._memory: torch.Tensor | None = None
 
     def of(self, batch: Batch) -> Batch:
+        if batch.again is not None:
+            return Batch(batch.rows, batch.again())
         if self._memory is None or self._memory.requires_grad or _form(self._memory) != _form(batch.images):
             self._memory = torch.empty_like(batch.images)
         return Batch(batch.rows, self._memory.copy_(batch.images))

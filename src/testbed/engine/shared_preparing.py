@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from testbed.options import RunOptions
 
 _AHEAD_BYTES = 1 << 30  # of pictures that wait for one device; two batches may always wait
 _PAGE = 4096
+_NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: no memory is set aside for pages that nobody will write
 
 
 class PreparingLost(BaseException):
@@ -50,7 +52,8 @@ class SharedPreparer:
         self._forms: dict[tuple[str, bool], tuple[object, Form]] = {}  # by setting; with the transforms they are for
         welcome = self._receive()
         self._device, self._processes, self._nbytes = welcome.device, welcome.processes, welcome.nbytes
-        self._arena = mmap.mmap(recv_handle(connection), self._nbytes)
+        file = recv_handle(connection)
+        self._arena, self._second = mmap.mmap(file, self._nbytes), second_look(file, self._nbytes)
         self._pinned = _PinnedMemory(self._arena) if device.startswith("cuda") else None
 
     def samples(self, setting: EvalSetting) -> Samples:
@@ -101,10 +104,25 @@ class SharedPreparer:
                 batch = pending.popleft()
                 self._wait_for(batch, tally)
                 out = array_in(self._arena, batch.slot * slots.nbytes, len(batch.rows), form)
-                yield from readable(batch.rows, out, sorted(batch.filled, key=lambda f: f[0].start), tally)
+                filled = sorted(batch.filled, key=lambda f: f[0].start)
+                for given in readable(batch.rows, out, filled, tally):
+                    whole = len(given) == len(batch.rows)  # else it was copied, without those that are bad
+                    yield replace(given, again=self._again(batch, form, slots.nbytes)) if whole else given
                 slots.free.append(batch.slot)
         finally:
             self._cancel()
+
+    def _again(self, batch: _Waiting, form: Form, slot_bytes: int) -> Callable[[], torch.Tensor] | None:
+        """The pictures of a slot, without what a model has written into them when it saw them so before."""
+        second, offset = self._second, batch.slot * slot_bytes
+        if second is None:
+            return None
+
+        def look() -> torch.Tensor:
+            second.madvise(mmap.MADV_DONTNEED, offset, slot_bytes)
+            return torch.from_numpy(array_in(second, offset, len(batch.rows), form))
+
+        return look
 
     def _ask(self, order: Order, form: Form, first: int, slot: int, slot_bytes: int) -> _Waiting:
         waiting = _Waiting(order.batch_from(first), slot)
@@ -178,6 +196,13 @@ class SharedPreparer:
 
     def close(self) -> None:
         self._local.close()
+
+
+def second_look(file: int, nbytes: int) -> mmap.mmap | None:
+    """The shared memory once more, where what is written goes to pages of one's own; None on other systems."""
+    if sys.platform != "linux":
+        return None
+    return mmap.mmap(file, nbytes, mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 @dataclass
