@@ -30,7 +30,7 @@ class Batch:
 
     rows: Rows
     images: torch.Tensor
-    # The same pictures once more, where it costs nothing: what is written there, nobody else sees.
+    # Gives the same pictures in memory that may be written into, where that needs no copy.
     again: Callable[[], torch.Tensor] | None = None
 
     def __len__(self) -> int:

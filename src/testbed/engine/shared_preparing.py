@@ -53,7 +53,7 @@ class SharedPreparer:
         welcome = self._receive()
         self._device, self._processes, self._nbytes = welcome.device, welcome.processes, welcome.nbytes
         file = recv_handle(connection)
-        self._arena, self._second = mmap.mmap(file, self._nbytes), second_look(file, self._nbytes)
+        self._arena, self._second = mmap.mmap(file, self._nbytes), _private_mapping(file, self._nbytes)
         self._pinned = _PinnedMemory(self._arena) if device.startswith("cuda") else None
 
     def samples(self, setting: EvalSetting) -> Samples:
@@ -113,7 +113,7 @@ class SharedPreparer:
             self._cancel()
 
     def _again(self, batch: _Waiting, form: Form, slot_bytes: int) -> Callable[[], torch.Tensor] | None:
-        """The pictures of a slot, without what a model has written into them when it saw them so before."""
+        """A function that gives the pictures of a slot by the private mapping, without what was written there."""
         second, offset = self._second, batch.slot * slot_bytes
         if second is None:
             return None
@@ -198,8 +198,8 @@ class SharedPreparer:
         self._local.close()
 
 
-def second_look(file: int, nbytes: int) -> mmap.mmap | None:
-    """The shared memory once more, where what is written goes to pages of one's own; None on other systems."""
+def _private_mapping(file: int, nbytes: int) -> mmap.mmap | None:
+    """A mapping of the shared memory in which a write makes a copy of its page; None on systems other than Linux."""
     if sys.platform != "linux":
         return None
     return mmap.mmap(file, nbytes, mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE)
